@@ -27,6 +27,8 @@ ROOT = Path(__file__).resolve().parents[1]
 BEFORE = "232570f"  # the last commit before library and laboratory were parted
 REAL_CHAIN = Path("chains", "spx_2023-09-14_close.csv")
 JOINT = Path("joint")
+# of the quotes whose numbers are kept
+RULES: dict[str, Any] = {"shortest_days": 2.0, "fewest_strikes": 8}
 STRIKES = np.linspace(-0.4, 0.2, 13)
 YEARS = np.array([0.05, 0.25, 0.8])
 
@@ -72,7 +74,7 @@ def probe_results(data: Path | None) -> Iterator[tuple[str, dict[str, Any]]]:
     import arbiter as ab
 
     chain = ab.example_chain()
-    quotes = chain.quotes()
+    quotes = chain.quotes(**RULES)
     rule = ab.vix(chain)
     yield "vix rule", {"digest": digest_of(float(rule)), "value": float(rule)}
     yield "fit", describe_surface(ab.fit(quotes))
@@ -86,10 +88,10 @@ def probe_market_data(data: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     import arbiter as ab
 
     real = ab.read_chain(data / REAL_CHAIN)
-    yield "real chain", describe_surface(ab.fit(real.quotes()))
-    yield "real operator", describe_surface(ab.Operator.pretrained()(real.quotes()))
+    yield "real chain", describe_surface(ab.fit(real.quotes(**RULES)))
+    yield "real operator", describe_surface(ab.Operator.pretrained()(real.quotes(**RULES)))
     spx, vix = (
-        ab.read_volatilities(data / JOINT / f"{name}_implied_vol_20230215.csv")
+        ab.read_volatilities(data / JOINT / f"{name}_implied_vol_20230215.csv", **RULES)
         for name in ("spx", "vix")
     )
     joint = ab.fit(spx, vix_quotes=vix)

@@ -37,6 +37,7 @@ class Exclusion(ExplainedCode):
     EXPIRED = "expired", "the option has settled by the time of the quotes"
     TOO_SHORT = "too short", "the expiry is nearer than the shortest that was asked for"
     TOO_FEW = "too few strikes", "the expiry has fewer usable strikes than was asked for"
+    DROPPED = "dropped", "the expiry was left out as asked"
 
 
 EXCLUSION_SCHEMA = {

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from arbiter import inputs
 from arbiter.audit.certificate import Certificate
+from arbiter.chains.cleaning import SHORTEST_DAYS
 from arbiter.extras import REPORT_PACKAGES, describe_missing, require_installed
 from arbiter.files import require_folder
 from arbiter.files.result_folder import ResultFolder
@@ -73,7 +74,7 @@ class Job:
     as_of: DateLike | None = None
     layout: str | None = None
     underlying: str | None = None
-    shortest_days: float = 2.0
+    shortest_days: float = SHORTEST_DAYS
     holdout: float | None = None
     seed: int = 0
     options: FitOptions = field(default_factory=FitOptions)

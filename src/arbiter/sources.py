@@ -13,6 +13,7 @@ import numpy as np
 
 from arbiter import inputs
 from arbiter.chains import Chain, ChainError, read_chain, read_futures, read_volatilities
+from arbiter.chains.cleaning import SHORTEST_DAYS
 from arbiter.chains.source import RawSource, load_source
 from arbiter.chains.tables import columns_of
 from arbiter.fitting.vix_quotes import VixMarket
@@ -55,7 +56,7 @@ class QuoteSource:
         as_of: DateLike | None = None,
         layout: str | None = None,
         underlying: str | None = None,
-        shortest_days: float = 2.0,
+        shortest_days: float = SHORTEST_DAYS,
     ) -> QuoteSource:
         """Read a file whose columns say which of the two it is.
 

@@ -128,7 +128,7 @@ def test_at_most_two_percent_of_two_sided_quotes_are_excluded(
     """Counted here without the code that cleans: a bid, a higher ask, out of the money by spot."""
     chain = chain_of(data_dir, name)
     with caplog.at_level(logging.WARNING):
-        quotes = chain.quotes()
+        quotes = chain.quotes(shortest_days=2.0, fewest_strikes=8)
     assert caplog.text == ""
     forward = chain.forwards().select("label", "forward")
     otm = pl.when(pl.col("side") == "call").then(pl.col("strike") >= pl.col("forward"))

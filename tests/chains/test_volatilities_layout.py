@@ -102,7 +102,7 @@ def test_missing_columns_and_short_expiries() -> None:
     with pytest.raises(ChainError, match=r"lacks fwd.*read_chain"):
         ab.read_volatilities(table)
     with pytest.raises(ChainError, match="lower fewest_strikes"):
-        ab.read_volatilities(volatilities())
+        ab.read_volatilities(volatilities(), fewest_strikes=6)
     with pytest.raises(ChainError, match="not after as_of"):
         ab.read_volatilities(volatilities(), as_of="2023-03-22")
     with pytest.raises(ChainError, match=r"as_of is 2023-02-13.*says 2023-02-15.*: 2 days apart"):
@@ -113,8 +113,10 @@ def test_missing_columns_and_short_expiries() -> None:
         name: [*values, *volatilities(Expiry=[20230216] * 5, Texp=[1 / DAYS] * 5)[name]]
         for name, values in volatilities().items()
     }
-    quotes = ab.read_volatilities(both, fewest_strikes=3)
+    assert ab.read_volatilities(both, fewest_strikes=3).labels == ("2023-02-16", "2023-03-22")
+    quotes = ab.read_volatilities(both, fewest_strikes=3, shortest_days=2.0)
     assert quotes.labels == ("2023-03-22",)
+    assert [str(one.ending) for one in quotes.endings] == ["too short", "used"]
     assert Exclusion.TOO_SHORT.value in quotes.exclusions["reason"].to_list()
 
 
@@ -124,7 +126,7 @@ def test_the_joint_day(data_dir: Path) -> None:
         ab.read_volatilities(data_dir / "joint" / f"{name}_implied_vol_20230215.csv")
         for name in ("spx", "vix")
     )
-    assert (spx.maturities.size, vix.maturities.size) == (47, 12)
+    assert (spx.maturities.size, vix.maturities.size) == (48, 12)
     assert spx.as_of == vix.as_of == np.datetime64("2023-02-15")
     assert vix.forwards[0] == pytest.approx(20.1951741855249)
     for label, T in zip(vix.labels, vix.maturities, strict=True):

@@ -12,6 +12,8 @@ from typer.testing import CliRunner, Result
 import arbiter as ab
 from arbiter.cli import app
 from arbiter.data import example_chain_path as example_path
+from arbiter.maturity_scores import score_by_maturity
+from arbiter.quotes import Ending
 
 FIELDS = {
     "status": str,
@@ -25,6 +27,8 @@ FIELDS = {
     "certificate": dict,
     "iterations": int,
     "seconds": float,
+    "score": dict,
+    "expiries_left_out": list,
 }
 
 
@@ -73,6 +77,7 @@ def test_json_alone_on_standard_output_is_what_fit_json_holds(
         assert isinstance(printed[name], kind), name
     assert set(printed["certificate"]) == {"passed", "nas", "findings"}
     assert 0.0 <= printed["inside_bid_ask_held_out"] <= 1.0
+    assert list(printed["score"]["buckets"]) == ["same_day", "1-7d", "8-30d", "31-180d", "longer"]
 
 
 def test_numbers_agree_with_the_library(fitted: tuple[Path, Result], small: Path) -> None:
@@ -90,6 +95,9 @@ def test_numbers_agree_with_the_library(fitted: tuple[Path, Result], small: Path
     assert printed["excluded"] == pl.read_csv(out / "exclusions.csv").height
     assert printed["quotes"] + printed["excluded"] == chain.frame.height
     assert surface.certificate().passed
+    assert printed["score"] == score_by_maturity(surface, quotes).to_dict()
+    left_out = [one for one in quotes.endings if one.ending is not Ending.USED]
+    assert [one["label"] for one in printed["expiries_left_out"]] == [o.label for o in left_out]
 
 
 def test_fit_twice_is_the_same_surface(fitted: tuple[Path, Result], small: Path) -> None:
@@ -101,7 +109,16 @@ def test_fit_twice_is_the_same_surface(fitted: tuple[Path, Result], small: Path)
 def test_without_json_the_numbers_are_for_reading(small: Path, tmp_path: Path) -> None:
     result = run("fit", small, "--out", tmp_path, "--no-report", "--roughness", "1,10")
     assert result.exit_code == 0
-    for words in ("inside bid-ask", "VIX", "passed: no arbitrage", "zero bid", "wrote"):
+    for words in (
+        "inside bid-ask",
+        "VIX",
+        "passed: no arbitrage",
+        "zero bid",
+        "wrote",
+        "every expiry",
+        "half-spreads outside",
+        "without violation",
+    ):
         assert words in result.stdout
     assert not (tmp_path / "report.html").exists()
 

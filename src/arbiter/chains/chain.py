@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from arbiter import forked, inputs
 from arbiter.chains.cleaning import (
+    FEWEST_STRIKES,
     REASONS,
+    SHORTEST_DAYS,
     USED,
     CleaningRules,
     CleaningVerdict,
@@ -20,6 +22,7 @@ from arbiter.chains.cleaning import (
 )
 from arbiter.chains.errors import ChainError
 from arbiter.chains.option_table import OptionTable, SeriesEstimates, tabulate_options
+from arbiter.chains.series_endings import collect_bounds, end_series
 from arbiter.chains.series_parity import SERIES_COLUMNS, ParityEstimates, estimate_parity
 from arbiter.chains.stray_forwards import find_stray_forwards
 from arbiter.conventions import DAYS_PER_YEAR, MINUTES_PER_YEAR, Array, Indices
@@ -187,8 +190,8 @@ class Chain:
     def quotes(
         self,
         *,
-        shortest_days: float = 2.0,
-        fewest_strikes: int = 8,
+        shortest_days: float = SHORTEST_DAYS,
+        fewest_strikes: int = FEWEST_STRIKES,
         smooth_forwards: bool = False,
         stop_after_zero_bids: bool = True,
         stale_after_hours: float = 24.0,
@@ -197,7 +200,7 @@ class Chain:
 
         Args:
             shortest_days: Expiries nearer than this are not used.
-            fewest_strikes: Nor are those with fewer two-sided out-of-the-money strikes.
+            fewest_strikes: Nor are those with fewer usable quotes.
             smooth_forwards: Average forwards and discounts with those of neighbouring expiries.
             stop_after_zero_bids: Leave out what lies beyond two neighbouring strikes without a
                 bid, seen from the money, as the volatility index does.
@@ -205,7 +208,9 @@ class Chain:
                 ``as_of`` (tidy tables with ``quote_time``).
 
         Returns:
-            Quotes whose ``exclusions`` list every option of the source that is not used, once.
+            Quotes whose ``exclusions`` list every option of the source that is not used, once,
+            and whose ``endings`` say what became of every expiry. Asks without a bid are in
+            ``bounds`` as well.
 
         Raises:
             ChainError: If no option can be used, or units are wrong.
@@ -229,8 +234,10 @@ class Chain:
                 f"{self.name}: no option can be used: {_explain_exclusions(exclusions)}; the "
                 f"quotes are taken as those of {self.as_of.astype('datetime64[m]')}"
             )
-        quotes = self._build_quotes(good, verdict.k, estimates, exclusions)
-        return replace(quotes, warnings=(*self.warnings, *warnings)).with_clock(self.clock)
+        quotes = self._build_quotes(good, verdict, estimates, exclusions)
+        endings = end_series(options, estimates.forward, verdict, rules)
+        quotes = replace(quotes, warnings=(*self.warnings, *warnings), endings=endings)
+        return quotes.with_clock(self.clock)
 
     def _order_estimates(self, parity: pl.DataFrame) -> SeriesEstimates:
         """One value for each series of the option table, NaN where parity tells none."""
@@ -263,11 +270,11 @@ class Chain:
     def _build_quotes(
         self,
         used: Indices,
-        k: Array,
+        verdict: CleaningVerdict,
         estimates: SeriesEstimates,
         exclusions: pl.DataFrame,
     ) -> Quotes:
-        options = self.option_table
+        options, k = self.option_table, verdict.k
         head = np.diff(options.series[used], prepend=-1) != 0
         heads, expiry = np.flatnonzero(head), np.cumsum(head) - 1
         series = options.series[used[heads]]
@@ -284,6 +291,7 @@ class Chain:
             labels=tuple(options.labels[i] for i in series),
             as_of=self.as_of,
             exclusions=exclusions,
+            bounds=collect_bounds(options, estimates, verdict, series),
             forward_errors=inputs.freeze_array(estimates.forward_error[series]),
             discount_errors=inputs.freeze_array(estimates.discount_error[series]),
             info=inputs.freeze_info(

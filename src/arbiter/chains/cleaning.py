@@ -13,6 +13,7 @@ from arbiter.conventions import MINUTES_PER_YEAR, Array, Indices
 from arbiter.exclusions import Exclusion
 from arbiter.quotes import MAX_LOG_MONEYNESS
 
+SHORTEST_DAYS, FEWEST_STRIKES = 0.0, 5  # of an expiry that is used by default
 USED = 0  # place of an option without a reason
 REASONS = ("", *(code.value for code in Exclusion))
 
@@ -21,8 +22,8 @@ REASONS = ("", *(code.value for code in Exclusion))
 class CleaningRules:
     """What is asked of a quote; :meth:`arbiter.chains.Chain.quotes` explains each."""
 
-    shortest_days: float = 2.0
-    fewest_strikes: int = 8
+    shortest_days: float = SHORTEST_DAYS
+    fewest_strikes: int = FEWEST_STRIKES
     stop_after_zero_bids: bool = True
     stale_after_hours: float = 24.0
 
@@ -44,12 +45,16 @@ class CleaningVerdict:
             that one would expect to be used. Where a series has no forward, that of its
             neighbours says what is out of the money.
         strikes: Number of these on the same series.
+        usable: Number of quotes by series that can be used, were there enough of them.
+        bound: Whether the option is out of the money with an ask and no bid.
     """
 
     reason: NDArray[np.int8]
     k: Array
     two_sided: Mask
     strikes: NDArray[np.int64]
+    usable: NDArray[np.int64]
+    bound: Mask
 
 
 def judge_options(
@@ -101,8 +106,12 @@ def judge_options(
     if rules.stop_after_zero_bids:
         beyond = _find_beyond_zero_bids(options, k, options.order[listed[options.order]])
         reasons.mark(Exclusion.BEYOND_ZERO_BIDS, beyond)
-    reasons.mark(Exclusion.TOO_FEW, strikes < rules.fewest_strikes)
-    return CleaningVerdict(reasons.codes, k, two_sided, strikes)
+    usable = np.bincount(options.series[reasons.none], minlength=len(options.labels))
+    reasons.mark(Exclusion.TOO_FEW, (usable < rules.fewest_strikes)[options.series])
+    fresh = True if age is None else age <= rules.stale_after_hours
+    bound = (reasons.codes == REASONS.index(Exclusion.ZERO_BID.value)) & (ask > 0.0) & fresh
+    bound &= np.abs(k) <= MAX_LOG_MONEYNESS
+    return CleaningVerdict(reasons.codes, k, two_sided, strikes, usable, bound)
 
 
 class _Reasons:

@@ -10,11 +10,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from arbiter.chains import quote_time, tables
+from arbiter.chains.cleaning import FEWEST_STRIKES, SHORTEST_DAYS
 from arbiter.chains.errors import ChainError
 from arbiter.chains.source import SourceTable, load_source
 from arbiter.conventions import DAYS_PER_YEAR, Array
-from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion
-from arbiter.quotes import Quotes
+from arbiter.exclusions import Exclusion
+from arbiter.quotes import Quotes, leave_out
 from arbiter.timing.maturities import DateLike
 
 _REQUIRED_COLUMNS = ("expiry", "strike", "bid", "ask", "fwd")
@@ -26,8 +27,8 @@ def read_volatilities(
     source: Any,
     *,
     as_of: DateLike | None = None,
-    shortest_days: float = 2.0,
-    fewest_strikes: int = 8,
+    shortest_days: float = SHORTEST_DAYS,
+    fewest_strikes: int = FEWEST_STRIKES,
     percent: bool | None = None,
 ) -> Quotes:
     """Read implied volatilities of options on an index, or on VIX futures.
@@ -155,29 +156,13 @@ def _drop_unusable_expiries(quotes: Quotes, shortest: float, fewest: int) -> Quo
     count = np.bincount(quotes.expiry, minlength=quotes.maturities.size)
     short = DAYS_PER_YEAR * quotes.maturities < shortest - 1e-9
     few = ~short & (count < fewest)
-    drop = short | few
-    if not drop.any():
-        return quotes
-    gone = np.flatnonzero(drop[quotes.expiry])
-    reason = np.where(short, Exclusion.TOO_SHORT.value, Exclusion.TOO_FEW.value)[quotes.expiry]
-    forward = quotes.forwards[quotes.expiry]
-    added = pl.DataFrame(
-        {
-            "row": [None] * gone.size,
-            "expiry": [quotes.labels[quotes.expiry[i]] for i in gone],
-            "T": quotes.T[gone],
-            "strike": (forward * np.exp(quotes.k))[gone],
-            "side": np.where(quotes.k[gone] >= 0.0, "call", "put").tolist(),
-            "bid": quotes.bid[gone],
-            "ask": quotes.ask[gone],
-            "reason": reason[gone].tolist(),
-        },
-        schema=EXCLUSION_SCHEMA,
-    )
-    kept = quotes.select(~drop[quotes.expiry])
-    if not len(kept):
+    if (short | few).all():
         raise ChainError(
             f"no expiry of {quotes.maturities.size} has {fewest} two-sided strikes and "
             f"{shortest:g} days: lower fewest_strikes or shortest_days"
         )
-    return replace(kept, exclusions=pl.concat([quotes.exclusions, added]))
+    reasons = (
+        Exclusion.TOO_SHORT if s else Exclusion.TOO_FEW if f else None
+        for s, f in zip(short, few, strict=True)
+    )
+    return leave_out(quotes, list(reasons), fewest)

@@ -29,6 +29,7 @@ from arbiter.cli.exit_codes import (
     printable_name,
 )
 from arbiter.cli.safe_console import open_console
+from arbiter.cli.score_lines import score_lines
 from arbiter.cli.vix_options import require_vix, vix_dates, vix_lines
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
     event: EventTexts = None,
     shortest_days: Annotated[
         float, typer.Option(help="Expiries nearer than this are not fitted.")
-    ] = 2.0,
+    ] = 0.0,
     method: Annotated[
         str,
         typer.Option(help="fit, operator (one pass), or both: the fit refines the operator's."),
@@ -314,7 +315,8 @@ def _print_outcome(outcome: FitOutcome, out: Path) -> None:
     exact = f"{_format_fixed(s['vix_surface'])}{spread} exact, from the surface"
     index = ("VIX", f"{_format_fixed(s['vix'])} by the index rule, {exact}")
     market = [] if s["vix_market"] is None else vix_lines(s["vix_market"])
-    for name, text in (*event_lines(s["clock"]), index, *market):
+    scores = score_lines(s["score"], s["expiries_left_out"])
+    for name, text in (*scores, *event_lines(s["clock"]), index, *market):
         numbers.add_row(name, text)
     numbers.add_row("certificate", _describe_certificate(outcome))
     if s["operator"] is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from arbiter.fitting.prior_weight import choose_initial_weights, drop_unlikely_p
 from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.futures import FuturesCurve
 from arbiter.inputs import freeze_array
-from arbiter.quotes import MIN_QUOTES, Quotes, require_quotes
+from arbiter.quotes import MIN_QUOTES, ExpiryLike, Quotes, drop_expiries, require_quotes
 from arbiter.surface import Surface
 from arbiter.timing.clock import Clock
 
@@ -38,6 +39,7 @@ def fit(  # noqa: PLR0913 - one keyword for each thing that a caller may bring
     prior: Surface | None = None,
     weights: ArrayLike | None = None,
     clock: Clock | None = None,
+    drop: Iterable[ExpiryLike] | ExpiryLike = (),
 ) -> FittedSurface:
     """Fit a surface to two-sided quotes.
 
@@ -58,6 +60,7 @@ def fit(  # noqa: PLR0913 - one keyword for each thing that a caller may bring
             difference from it, and the quotes choose how much of it to believe.
         weights: ``(m,)`` factors of each quote's loss; ones when left out, 0 ignores a quote.
         clock: How fast variance passes, and scheduled events; that of the quotes if left out.
+        drop: Expiries to leave out: labels, or maturities in years.
 
     Returns:
         The surface. ``.result`` says how the fit ended, ``.iv_error`` and ``.vix_error`` how
@@ -80,6 +83,7 @@ def fit(  # noqa: PLR0913 - one keyword for each thing that a caller may bring
     options = FitOptions() if options is None else options
     require_quotes(quotes, "a fit")
     require_prior(prior, options)
+    quotes, weights = _drop(quotes, weights, drop)
     if clock is not None:
         quotes = quotes.with_clock(clock)
     market = None
@@ -226,6 +230,18 @@ def require_prior(prior: Surface | None, options: FitOptions) -> None:
             f"prior has {prior.slopes.shape[0]} components and options.components is "
             f"{options.components}: make them equal, or give it as start"
         )
+
+
+def _drop(
+    quotes: Quotes, weights: ArrayLike | None, asked: Iterable[ExpiryLike] | ExpiryLike
+) -> tuple[Quotes, ArrayLike | None]:
+    """Quotes and weights without the expiries that are not wanted."""
+    kept = drop_expiries(quotes, asked)
+    if len(kept) == len(quotes):
+        return quotes, weights
+    require_quotes(kept, "a fit")
+    checked = _check_weights(weights, len(quotes))
+    return kept, None if checked is None else checked[np.isin(quotes.T, kept.maturities)]
 
 
 def _check_weights(weights: ArrayLike | None, count: int) -> Array | None:

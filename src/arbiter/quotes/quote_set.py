@@ -17,6 +17,8 @@ from arbiter import forked, inputs
 from arbiter.conventions import Array
 from arbiter.exclusions import count_exclusions, no_exclusions
 from arbiter.forwards import ForwardCurve
+from arbiter.quotes.ask_bounds import AskBounds
+from arbiter.quotes.expiry_endings import ExpiryEnding, end_select, list_endings
 from arbiter.quotes.quote_clock import QuotedSmile, resolve_clock
 from arbiter.quotes.quote_tables import read_per_expiry, read_quote_table
 from arbiter.timing.clock import Clock
@@ -52,6 +54,8 @@ class Quotes:
         warnings: What went wrong in reading and cleaning them, as sentences.
         clock: Weights and events of the variance's clock; None for calendar time.
         time: Where that clock stands.
+        bounds: Options with an ask and no bid, which are no quotes.
+        endings: What became of each listed expiry, in order of settlement.
     """
 
     maturities: Array
@@ -70,6 +74,8 @@ class Quotes:
     warnings: tuple[str, ...] = ()
     clock: Clock | None = None
     time: TimeChange | None = None
+    bounds: AskBounds = field(default_factory=AskBounds)
+    endings: tuple[ExpiryEnding, ...] = ()
 
     def __setstate__(self, state: dict[str, Any]) -> None:  # a copy is as read-only as its source
         for array in (value for value in state.values() if isinstance(value, np.ndarray)):
@@ -213,6 +219,8 @@ class Quotes:
             labels=tuple(self.labels[i] for i in used),
             forward_errors=some(self.forward_errors),
             discount_errors=some(self.discount_errors),
+            bounds=self.bounds.select_expiries(place),
+            endings=end_select(self.endings, self.labels, self.maturities, self.expiry[keep]),
         )
 
     def held_out(self, share: float, seed: int = 0) -> NDArray[np.bool_]:
@@ -265,6 +273,7 @@ class Quotes:
         warnings = (unused,) if count else ()
         for warning in warnings:
             logger.warning(warning)
+        labels = tuple(table.labels[good[i]] for i in first)
         return cls(
             maturities=inputs.freeze_array(maturities),
             forwards=read_per_expiry("forward", columns, good, first, expiry),
@@ -273,10 +282,11 @@ class Quotes:
             k=inputs.freeze_array(k[good]),
             bid=inputs.freeze_array(table.bid[good]),
             ask=inputs.freeze_array(table.ask[good]),
-            labels=tuple(table.labels[good[i]] for i in first),
+            labels=labels,
             as_of=as_datetime(as_of),
             exclusions=table.exclusions,
             warnings=warnings,
+            endings=list_endings(labels, maturities, expiry),
         )
 
 

@@ -14,9 +14,10 @@ from arbiter.chains import Chain
 from arbiter.conventions import DAYS_PER_YEAR
 from arbiter.fitting import FitResult, FittedSurface
 from arbiter.fitting.verdict import MIN_INSIDE_SHARE
+from arbiter.maturity_scores import score_by_maturity
 from arbiter.operators.domain import DomainReport
 from arbiter.operators.operator_surface import OperatorSurface
-from arbiter.quotes import Quotes
+from arbiter.quotes import Ending, Quotes
 from arbiter.scoring import Score, score
 from arbiter.sources import QuoteSource
 from arbiter.vix.index_rule import vix
@@ -77,7 +78,9 @@ def build_summary(
         "iterations": how.pop("iterations"),
         "seconds": how.pop("seconds"),
         "iv_rmse_half_spreads_2sd": scored.iv_rmse_half_spreads,
+        "score": score_by_maturity(answer.surface, quotes).to_dict(),
         **how,
+        "expiries_left_out": list_left_out(quotes),
         "exclusions": dict(quotes.counts().select("reason", "quotes").iter_rows()),
         "source": read.name,
         "layout": read.layout,
@@ -91,6 +94,11 @@ def build_summary(
         "operator": _describe_operator(answer, scored, quotes),
     }
     return summary, (*warnings, *said)
+
+
+def list_left_out(quotes: Quotes) -> list[dict[str, Any]]:
+    """The listed expiries that are not fitted, with their endings, as plain values."""
+    return [one._asdict() for one in quotes.endings if one.ending is not Ending.USED]
 
 
 def _describe_method(surface: FittedSurface | OperatorSurface) -> dict[str, Any]:

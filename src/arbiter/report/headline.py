@@ -27,7 +27,7 @@ from arbiter.report.number_format import (
 _HEADLINE_KEYS = {
     "status", "expiries", "quotes", "excluded", "inside_bid_ask", "inside_bid_ask_held_out",
     "iv_rmse_bp_2sd", "vix", "vix_surface", "vix_error", "certificate", "warnings", "notes",
-    "method", "operator", "vix_market", "verdict",
+    "method", "operator", "vix_market", "verdict", "score", "expiries_left_out",
 }  # fmt: skip
 _METHOD_TITLES = {"fit": "Fit", "operator": "Operator, one pass", "both": "Operator, then fit"}
 _DETAIL_TITLES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from arbiter.audit.certificate import Certificate
 from arbiter.conventions import DAYS_PER_YEAR, INDEX_POINTS
-from arbiter.quotes import Quotes
+from arbiter.quotes import Ending, Quotes
 from arbiter.report.curves import Readings
 from arbiter.report.number_format import (
     ABSENT,
@@ -82,6 +83,34 @@ def expiry_table(readings: Readings, forwards: pl.DataFrame | None) -> Table:
     known = {name: cells for name, cells in columns.items() if set(cells) != {ABSENT}}
     rows = [list(row) for row in zip(*known.values(), strict=True)]
     return Table([name.strip() for name in known], rows, "l" + "r" * (len(known) - 1))
+
+
+def score_table(score: Mapping[str, Any] | None) -> Table | None:
+    """One row per bucket of maturity that has quotes, and one of all; None without a score."""
+    if not score:
+        return None
+    rows = [
+        [
+            name,
+            format_number(part["quotes"], 0),
+            format_number(part["expiries"], 0),
+            format_percent(part["inside_bid_ask"]),
+            format_number(part["worst_half_spreads"]),
+            format_percent(part["slices_without_violation"], 1),
+            format_number(part["rms_half_spreads"]),
+        ]
+        for name, part in [*score["buckets"].items(), ("all", score)]
+        if part["quotes"]
+    ]
+    asks = score["one_sided"]
+    foot = (
+        "Calendar days to expiry; every fitted expiry counts. Worst: largest distance outside "
+        "bid-ask. RMS: of model − mid. Both in half-spreads. "
+        f"Asks without a bid: {format_number(asks['quotes'], 0)}, of which the surface is above "
+        f"{format_number(asks['violated'], 0)}."
+    )
+    columns = ["Expiry", "Quotes", "Expiries", "Inside", "Worst", "No violation", "RMS"]
+    return Table(columns, rows, "lrrrrrr", foot)
 
 
 def _parity_errors(quotes: Quotes, forwards: pl.DataFrame | None) -> list[tuple[Any, Any, Any]]:
@@ -208,6 +237,16 @@ def exclusions_table(quotes: Quotes) -> Table:
         for reason, n, meaning in table.select("reason", "quotes", "meaning").iter_rows()
     ]
     return Table(["Reason", "Quotes", "Meaning"], rows, "lrl")
+
+
+def endings_table(quotes: Quotes) -> Table:
+    """One row per listed expiry that is not used: its ending and the reason."""
+    rows = [
+        [one.label, str(one.ending), format_number(one.quotes, 0), one.why]
+        for one in quotes.endings
+        if one.ending is not Ending.USED
+    ]
+    return Table(["Expiry", "Ending", "Usable quotes", "Reason"], rows, "llrl")
 
 
 def exclusions_by_expiry_table(quotes: Quotes) -> Table:

@@ -1,0 +1,50 @@
+"""Lines of a fit's score over every expiry, and of the expiries that are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+
+def score_lines(
+    score: Mapping[str, Any], left_out: Sequence[Mapping[str, Any]]
+) -> list[tuple[str, str]]:
+    """Name and text of each line.
+
+    Args:
+        score: The field of fit.json of that name.
+        left_out: The field ``expiries_left_out``.
+    """
+    whole = (
+        f"{_percent(score['inside_bid_ask'])} of {score['quotes']:,} inside, worst "
+        f"{_fixed(score['worst_half_spreads'])} half-spreads outside; "
+        f"{_percent(score['slices_without_violation'])} of {score['expiries']} without violation; "
+        f"RMS {_fixed(score['rms_half_spreads'])} half-spreads"
+    )
+    parts = [
+        f"{name.replace('_', ' ')} {_percent(bucket['inside_bid_ask'])}"
+        for name, bucket in score["buckets"].items()
+        if bucket["quotes"]
+    ]
+    asks = score["one_sided"]
+    if asks["quotes"]:
+        parts.append(f"{asks['violated']:,} of {asks['quotes']:,} asks without a bid violated")
+    lines = [("every expiry", whole), ("", ", ".join(parts))]
+    if left_out:
+        by_ending = groupby(sorted(left_out, key=_ending_of), key=_ending_of)
+        said = (f"{name}: {', '.join(one['label'] for one in group)}" for name, group in by_ending)
+        lines.append(("expiries left out", "; ".join(said)))
+    return lines
+
+
+def _ending_of(one: Mapping[str, Any]) -> str:
+    return str(one["ending"])
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.2%}"
+
+
+def _fixed(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
