@@ -60,7 +60,7 @@ class Chain:
         name: Name of the source.
         assumptions: What was assumed in reading; :attr:`notes` adds what parity assumed.
         set_aside: Rows that could not be read, or not be assigned, as an exclusion table.
-        doubts: Where the source contradicts what the caller gave, as sentences.
+        doubts: Where the source or its calendar contradicts what the caller gave, as sentences.
     """
 
     frame: pl.DataFrame
