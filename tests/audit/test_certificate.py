@@ -555,13 +555,13 @@ def test_forwards_far_away_are_refused_where_they_are_no_number() -> None:
         KNOTS, MATURITIES, SLOPES, forwards=np.exp(3.0 * MATURITIES), discounts=np.exp(-MATURITIES)
     )
     assert growing.certificate().passed
-    assert np.isfinite(growing.call(1.0, 235.0))
+    assert np.isfinite(growing.curve.forward(235.0))
     for T in (236.5, [1.0, 1e4]):
         with pytest.raises(ValueError, match=r"the forward there.*ask from T = 0 to 236$"):
-            growing.call(1.0, T)
+            growing.curve.forward(T)
     with pytest.raises(ValueError, match=r"the discount factor there.*to 708"):
-        growing.discount(800.0)
-    assert float(ab.example().forward(1e4)) > 0.0  # negative control
+        growing.curve.discount(800.0)
+    assert float(ab.example().curve.forward(1e4)) > 0.0  # negative control
 
 
 def test_forwards_that_leave_float64_before_the_first_maturity_do_not_certify() -> None:

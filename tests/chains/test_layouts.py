@@ -242,6 +242,36 @@ def test_as_of_within_a_day_is_used_and_the_header_is_named_in_a_warning() -> No
         assert read_chain(listed.exchange(MARKET).encode(), as_of=same).warnings == ()
 
 
+def test_as_of_outside_of_quoting_hours_is_used_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    table = MARKET.drop("quote_time", strict=False)
+    evening = "2023-02-07T20:30"
+    chain = read_chain(table, as_of=evening)
+    assert chain.as_of == np.datetime64(evening)
+    (warning,) = chain.warnings
+    assert "outside of the quoting hours of NYSE" in warning
+    assert "as_of='2023-02-07'" in warning
+    assert warning in caplog.messages
+    assert warning in chain.quotes().warnings
+    # the controls: futures are quoted then, and the day alone means the close
+    assert read_chain(table, as_of=evening, calendar="CME").warnings == ()
+    assert read_chain(table, as_of=evening, calendar="24/7").as_of == chain.as_of
+    close = read_chain(table, as_of="2023-02-07")
+    assert (close.as_of, close.warnings) == (AS_OF, ())
+    with pytest.raises(ChainError, match="calendar = 'NASDAQ'"):
+        read_chain(table, as_of=evening, calendar="NASDAQ")
+
+
+def test_a_stamp_in_a_file_outside_of_quoting_hours_means_the_last_quotes() -> None:
+    evening = MARKET.with_columns(as_of=pl.lit("2023-02-07T20:30"))
+    moved = read_chain(evening)
+    assert (moved.as_of, moved.warnings) == (AS_OF, ())
+    assert any("after the close: taken as 2023-02-07T16:15" in note for note in moved.notes)
+    stays = read_chain(evening, calendar="24/7")
+    assert stays.as_of == np.datetime64("2023-02-07T20:30")
+
+
 @pytest.mark.parametrize(
     ("content", "as_of", "apart"),
     [

@@ -106,7 +106,9 @@ def test_what_the_surface_cannot_carry_is_said(
     with caplog.at_level(logging.WARNING):
         surface = operator(near, vix_quotes=quotes)
     assert "VIX windows end after the last index expiry" in caplog.text
-    assert set(surface.result.warnings) == set(caplog.messages)
+    # a maturity far beyond the last is said of the surface that is asked, not of the answer
+    said = {text for text in caplog.messages if "times the last maturity" not in text}
+    assert set(surface.result.warnings) == said
     caplog.clear()
     wild = 1.0 + 0.5 * (-1.0) ** np.arange(len(quotes))
     odd = Quotes.from_frame(

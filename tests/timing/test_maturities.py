@@ -15,6 +15,7 @@ import pytest
 
 import arbiter as ab
 from arbiter import FuturesCurve, Quotes, Surface
+from arbiter.chains import quote_time
 from arbiter.frames import format_expiries_html
 from arbiter.timing.expiries import Expiry, list_expiries
 from arbiter.timing.maturities import as_datetime, to_year_fractions
@@ -159,8 +160,18 @@ def test_a_date_without_a_moment_to_count_from_is_refused() -> None:
 
 def test_a_moment_with_a_zone_is_converted_for_as_of_too() -> None:
     assert as_datetime("2023-09-14T20:15Z") == as_datetime("2023-09-14T16:15")
-    with pytest.raises(ValueError, match="not a time"):
-        as_datetime(np.datetime64("NaT"))
+    for nothing in (np.datetime64("NaT"), np.datetime64("NaT", "s")):
+        with pytest.raises(ValueError, match=r"not a time|names no day"):
+            as_datetime(nothing)
+
+
+def test_as_of_is_the_same_for_a_chain_and_for_a_surface() -> None:
+    for day in ("2023-09-14", dt.date(2023, 9, 14), np.datetime64("2023-09-14")):
+        assert as_datetime(day) == AS_OF
+        assert as_datetime(day) == quote_time.given_moment(day)[0]
+    assert as_datetime("2023-11-24") == np.datetime64("2023-11-24T13:15")  # a half day
+    for moment in ("2023-09-14T00:00", "2023-09-16T12:00"):  # the control: moments stay
+        assert as_datetime(moment) == np.datetime64(moment)
 
 
 def test_dates_of_the_vix_settle_at_the_open() -> None:

@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 
 from arbiter.chains import ChainError, quote_time
 from arbiter.timing.sessions import (
+    ALWAYS,
+    CME,
     FIRST_YEAR,
     LAST_YEAR,
     NYSE,
     ExchangeCalendar,
+    is_quoted,
     last_session,
     moment_of,
     session_close,
@@ -185,7 +188,7 @@ def test_what_a_stamp_leaves_open_is_said() -> None:
     ],
 )
 def test_as_of_is_a_moment_in_new_york(as_of: object, moment: str) -> None:
-    assert quote_time.quote_moment(quote_time.parse_as_of(as_of))[0] == np.datetime64(moment, "s")
+    assert quote_time.given_moment(as_of)[0] == np.datetime64(moment, "s")
 
 
 @pytest.mark.parametrize(
@@ -207,3 +210,61 @@ def test_the_moment_is_never_after_the_stamp_and_never_a_week_before(stamp: dt.d
     moment, _ = moment_of(np.datetime64(stamp, "m"))
     age = np.datetime64(stamp, "m") - moment
     assert np.timedelta64(0, "m") <= age < np.timedelta64(7, "D")
+
+
+@pytest.mark.parametrize(
+    ("moment", "nyse", "cme"),
+    [
+        ("2023-02-07T11:55", True, True),
+        ("2023-02-07T16:15", True, True),
+        ("2023-02-07T16:16", False, True),
+        ("2023-02-07T17:30", False, False),  # the hour in which futures do not trade
+        ("2023-02-07T20:30", False, True),
+        ("2023-02-07T03:00", True, True),  # the overnight session
+        ("2023-02-10T18:00", False, False),  # Friday
+        ("2023-02-11T09:00", False, False),
+        ("2023-02-12T17:59", False, False),  # Sunday
+        ("2023-02-12T18:00", False, True),
+        ("2023-11-24T13:16", False, True),  # a half day in New York
+    ],
+)
+def test_each_calendar_has_its_hours(moment: str, nyse: bool, cme: bool) -> None:
+    at = np.datetime64(moment, "m")
+    assert (is_quoted(at, NYSE), is_quoted(at, CME), is_quoted(at, ALWAYS)) == (nyse, cme, True)
+    found, note = moment_of(at, calendar=CME)
+    assert (found == at, note is None) == (cme, cme)
+    assert is_quoted(found, CME)
+    assert moment_of(at, calendar=ALWAYS) == (at, None)
+
+
+def test_a_day_alone_has_last_quotes_on_its_calendar() -> None:
+    day = quote_time.Stamp(np.datetime64("2023-02-12T00:00"), False)
+    for name, moment in (("NYSE", "2023-02-10T16:15"), ("CME", "2023-02-10T17:00")):
+        found, notes = quote_time.quote_moment(day, quote_time.require_calendar(name))
+        assert found == np.datetime64(moment)
+        assert len(notes) == 1
+    with pytest.raises(ChainError, match="around the clock no quotes are the last"):
+        quote_time.quote_moment(day, ALWAYS)
+    with pytest.raises(ChainError, match="calendar = 'LSE' is not one of NYSE, CME, 24/7"):
+        quote_time.require_calendar("LSE")
+
+
+@pytest.mark.parametrize(
+    ("as_of", "moment"),
+    [
+        ("2023-02-11T14:00Z", "2023-02-11T09:00"),  # a Saturday
+        ("2023-02-07T20:30", "2023-02-07T20:30"),
+    ],
+)
+def test_a_time_of_day_that_was_given_is_not_moved(as_of: str, moment: str) -> None:
+    day = moment[:10]
+    found, _, doubts = quote_time.given_moment(as_of)
+    assert found == np.datetime64(moment)
+    assert len(doubts) == 1
+    assert f"{moment} (New York) is outside of the quoting hours of NYSE" in doubts[0]
+    assert f"as_of='{day}'" in doubts[0]
+    # the controls: around the clock nothing is said, and a day alone is its last quotes
+    assert quote_time.given_moment(as_of, ALWAYS) == (found, (), ())
+    moved, notes, doubts = quote_time.given_moment(day)
+    assert moved < found
+    assert (len(notes), doubts) == (1, ())

@@ -19,7 +19,7 @@ from arbiter.conventions import Indices
 from arbiter.exclusions import Exclusion
 from arbiter.files.limits import CELLS, EXPIRIES
 from arbiter.timing.maturities import DateLike
-from arbiter.timing.sessions import FIRST_YEAR, LAST_YEAR
+from arbiter.timing.sessions import FIRST_YEAR, LAST_YEAR, ExchangeCalendar
 from arbiter.values import shorten_repr
 
 logger = logging.getLogger(__name__)
@@ -41,9 +41,11 @@ def assemble_chain(
     as_of: DateLike | None,
     spot: float | None,
     underlying: str | None,
+    calendar: str = "NYSE",
 ) -> Chain:
     """The chain of a reading; ``as_of``, ``spot`` and ``underlying`` override what it says."""
-    moment, notes, doubts = _resolve_quote_moment(reading, name, as_of)
+    hours = quote_time.require_calendar(calendar)
+    moment, notes, doubts = _resolve_quote_moment(reading, name, as_of, hours)
     options = _mark_unreadable_rows(reading.options)
     good = options.filter(pl.col("problem").is_null())
     if good.height == 0:
@@ -78,11 +80,11 @@ def assemble_chain(
 
 
 def _resolve_quote_moment(
-    reading: Reading, name: str, as_of: DateLike | None
+    reading: Reading, name: str, as_of: DateLike | None, calendar: ExchangeCalendar
 ) -> tuple[np.datetime64, tuple[str, ...], tuple[str, ...]]:
-    """The moment of the quotes, what was assumed about it, and what the source says against it."""
-    stamp = reading.stamp if as_of is None else quote_time.parse_as_of(as_of)
-    if stamp is None:
+    """The moment of the quotes, what was assumed about it, and what speaks against it."""
+    own = reading.stamp
+    if as_of is None and own is None:
         dated = quote_time.parse_stamp(name)
         day = str(dated.moment.astype("datetime64[D]")) if dated else "2023-02-07"
         close = f"{day}T16:15"
@@ -91,13 +93,14 @@ def _resolve_quote_moment(
             f"as_of='{close}' for a close",
             Remedy("as_of", close),
         )
-    moment, notes = quote_time.quote_moment(stamp)
-    own = reading.stamp
-    if as_of is None or own is None:
-        return moment, notes, ()
-    said = quote_time.quote_moment(own)[0]
-    doubt = quote_time.contrast_moments(name, moment, said, inferred=own.inferred)
-    return moment, notes, doubt
+    said = None if own is None else quote_time.quote_moment(own, calendar)
+    if as_of is None and said is not None:
+        return *said, ()
+    moment, notes, doubts = quote_time.given_moment(as_of, calendar)
+    if own is not None and said is not None:
+        apart = quote_time.contrast_moments(name, moment, said[0], inferred=own.inferred)
+        doubts = (*doubts, *apart)
+    return moment, notes, doubts
 
 
 def _mark_unreadable_rows(options: pl.DataFrame) -> pl.DataFrame:

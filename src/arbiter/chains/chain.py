@@ -65,7 +65,7 @@ class Chain:
         assumptions: What was assumed in reading; :attr:`notes` adds what parity assumed.
         set_aside: Rows that could not be read, or not be assigned, as an exclusion table.
         clock: Weights and events of the variance's clock; None for calendar time.
-        doubts: Where the source contradicts what the caller gave, as sentences.
+        doubts: Where the source or its calendar contradicts what the caller gave, as sentences.
     """
 
     frame: pl.DataFrame

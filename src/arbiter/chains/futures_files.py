@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import re
 from typing import Any
 
@@ -15,6 +16,8 @@ from arbiter.chains.source import SourceTable, load_source
 from arbiter.futures import FuturesCurve
 from arbiter.timing.maturities import DateLike
 from arbiter.timing.sessions import moment_of, settlement_time
+
+logger = logging.getLogger(__name__)
 
 _VIX_WINDOW = dt.timedelta(days=30)
 _FRIDAY = 4
@@ -50,7 +53,7 @@ def read_futures(source: Any, *, as_of: DateLike | None = None) -> FuturesCurve:
             ``last``); or a history with a column ``date`` and the prices ``VX1``, ``VX2``, … of
             the first, second, … monthly future, of which ``as_of`` picks the day.
         as_of: Moment of the quotes, New York time: ISO text, a datetime or a date (that day's
-            close). Needed where the source has none.
+            close). Needed where the source has none; a time of day is used as given.
 
     Returns:
         The curve, each future until its settlement at the open (minutes / 525,600).
@@ -79,9 +82,14 @@ def _find_column(table: SourceTable, names: tuple[str, ...]) -> str | None:
     return next((name for name in names if name in table.frame.columns), None)
 
 
-def _parse_moment(as_of: DateLike | None) -> np.datetime64:
-    stamp = quote_time.parse_as_of(as_of)
-    return moment_of(stamp.moment, timed=stamp.timed)[0]
+def _find_moment(table: SourceTable, as_of: DateLike | None, day: str | None) -> np.datetime64:
+    """The moment that was given, or else that of the table's column ``day``."""
+    if as_of is None:
+        return quote_time.quote_moment(quote_time.parse_as_of(_read_only_day(table, day)))[0]
+    moment, _, doubts = quote_time.given_moment(as_of)
+    for doubt in doubts:
+        logger.warning("%s: %s", table.name, doubt)
+    return moment
 
 
 def _read_by_expiry(table: SourceTable, as_of: DateLike | None) -> FuturesCurve:
@@ -94,9 +102,7 @@ def _read_by_expiry(table: SourceTable, as_of: DateLike | None) -> FuturesCurve:
             f"{table.name} is no futures curve: give columns expiry and bid, ask (or settle), or "
             f"date, VX1, VX2, ...; it has {', '.join(table.frame.columns[:8])}"
         )
-    if as_of is None:
-        as_of = _read_only_day(table, day)
-    moment = _parse_moment(as_of)
+    moment = _find_moment(table, as_of, day)
     columns = ["bid", "ask"] if two_sided else [str(price)]
     values = {name: tables.parse_numbers(table, name) for name in columns}
     frame = table.frame.select("row", expiry=tables.parse_dates(table, expiry), **values)
@@ -135,10 +141,8 @@ def _read_by_rank(
     day = _find_column(table, _DAY_COLUMNS)
     if day is None:
         raise ChainError(f"{table.name} has columns VX1, ... and no column date")
-    if as_of is None:
-        as_of = _read_only_day(table, day)
-    moment = _parse_moment(as_of)
-    date = dt.date.fromisoformat(str(moment.astype("datetime64[D]")))
+    moment = _find_moment(table, as_of, day)
+    date = moment_of(moment)[0].astype("datetime64[D]").item()  # of the last prices
     prices = {name: tables.parse_numbers(table, name) for name in ranks}
     rows = table.frame.select(day=tables.parse_dates(table, day), **prices).filter(
         pl.col("day") == date

@@ -51,6 +51,7 @@ def read_chain(
     spot: float | None = None,
     underlying: str | None = None,
     clock: Clock | None = None,
+    calendar: str = "NYSE",
 ) -> Chain:
     """Read a listed chain of European options.
 
@@ -58,13 +59,14 @@ def read_chain(
         source: Path of a file, its bytes, or a table (polars or pandas frame, or a mapping of
             columns). docs/chains.md describes the layouts.
         as_of: Moment of the quotes, New York time unless it has a zone: ISO text, a datetime or a
-            date (which means that day's close). Needed where the source has none; it overrides
-            the source's own.
+            date. A time of day is used as given; a date means the last quotes of its session.
+            Needed where the source has none; it overrides the source's own.
         layout: ``"exchange"``, ``"yahoo"``, ``"long"`` or ``"tidy"``; found out if left out.
         spot: Level of the underlying, where the source has none. It is kept for the reader and
             checked against the strikes; forwards come from parity.
         underlying: Name of the index, where the source has none (long and tidy layouts).
         clock: How fast variance passes, and scheduled events (docs/time.md).
+        calendar: When there are quotes: ``"NYSE"``, ``"CME"`` or ``"24/7"``.
 
     Raises:
         ChainError: If the source is in no known layout, does not say when it was quoted, has
@@ -92,7 +94,14 @@ def read_chain(
         name, found = _recognise_layout(loaded, layout)
         logger.debug("%s: layout %s", loaded.name, name)
         reading = found.read(loaded, underlying) if name == long_layout.NAME else found.read(loaded)
-        chain = assemble_chain(reading, loaded.name, as_of=as_of, spot=spot, underlying=underlying)
+        chain = assemble_chain(
+            reading,
+            loaded.name,
+            as_of=as_of,
+            spot=spot,
+            underlying=underlying,
+            calendar=calendar,
+        )
         return chain if clock is None else replace(chain, clock=clock)
     except pl.exceptions.PolarsError as error:
         raise ChainError(f"{loaded.name} cannot be understood as a table: {error}") from error

@@ -11,7 +11,17 @@ import numpy as np
 
 from arbiter.chains.errors import ChainError
 from arbiter.conventions import MINUTES_PER_DAY
-from arbiter.timing.sessions import FIRST_YEAR, LAST_YEAR, convert_to_new_york, moment_of
+from arbiter.timing.sessions import (
+    ALWAYS,
+    CALENDARS,
+    FIRST_YEAR,
+    LAST_YEAR,
+    NYSE,
+    ExchangeCalendar,
+    convert_to_new_york,
+    is_quoted,
+    moment_of,
+)
 
 _MAX_HEADER_LENGTH = 400  # characters of a header line that are looked at
 
@@ -176,10 +186,54 @@ def _parse_text(text: str) -> Stamp | dt.date | None:
     return parse_stamp(text)
 
 
-def quote_moment(stamp: Stamp) -> tuple[np.datetime64, tuple[str, ...]]:
-    """The moment of the quotes in seconds, and what was assumed about it."""
-    moment, note = moment_of(stamp.moment, timed=stamp.timed)
+def quote_moment(
+    stamp: Stamp, calendar: ExchangeCalendar = NYSE
+) -> tuple[np.datetime64, tuple[str, ...]]:
+    """The moment of the quotes in seconds that a stamp means, and what was assumed about it.
+
+    Raises:
+        ChainError: For a day alone where quotes are made around the clock.
+    """
+    if calendar == ALWAYS and not stamp.timed:
+        day = stamp.moment.astype("datetime64[D]")
+        raise ChainError(
+            f"{day} has no time of day, and around the clock no quotes are the last: give as_of "
+            f"with one, such as as_of='{day}T16:00'"
+        )
+    moment, note = moment_of(stamp.moment, timed=stamp.timed, calendar=calendar)
     return moment, (*stamp.notes, *([note] if note else []))
+
+
+def given_moment(
+    as_of: object, calendar: ExchangeCalendar = NYSE
+) -> tuple[np.datetime64, tuple[str, ...], tuple[str, ...]]:
+    """The moment that a caller gave, what was assumed about it, and a sentence if none is quoted.
+
+    A time of day is never moved; a day alone means its last quotes.
+
+    Raises:
+        ChainError: If it is not a moment.
+    """
+    stamp = parse_as_of(as_of)
+    if not stamp.timed:
+        return *quote_moment(stamp, calendar), ()
+    moment = stamp.moment.astype("datetime64[s]")
+    if is_quoted(stamp.moment, calendar):
+        return moment, stamp.notes, ()
+    day = stamp.moment.astype("datetime64[D]")
+    doubt = (
+        f"as_of {stamp.moment} (New York) is outside of the quoting hours of {calendar.name} and "
+        f"used as given: give the day alone, as_of='{day}', if these are the last quotes before "
+        "it, or another calendar"
+    )
+    return moment, stamp.notes, (doubt,)
+
+
+def require_calendar(name: str) -> ExchangeCalendar:
+    """The calendar of that name; a ``ChainError`` if there is none."""
+    if name not in CALENDARS:
+        raise ChainError(f"calendar = {name!r} is not one of {', '.join(CALENDARS)}")
+    return CALENDARS[name]
 
 
 def contrast_moments(

@@ -123,9 +123,9 @@ def _count_days(
             raise ChainError(f"row {row}: the expiry is not after as_of = {day}: drop it")
         if stated is not None:
             quote_time.contrast_moments(table.name, day, stated[1])
-        return days, day.item()
+        return days, day.astype("datetime64[s]")
     if stated is not None:
-        return stated[0], stated[1].item()
+        return stated[0], stated[1].astype("datetime64[s]")
     raise ChainError(
         f"{table.name}: Expiry less Texp is not one day for all rows: give as_of, the day of the "
         "quotes"

@@ -36,17 +36,19 @@ class DatedQueries:
 
         Args:
             T: Year fractions, dates, moments, tenors, durations, expiries or their labels.
-            zero: Let T = 0 pass.
+            zero: Let T = 0 pass, for the start of a window. Windows beyond the last maturity have
+                warnings of their own (docs/vix.md).
 
         Raises:
             ValueError: If a form is not known, a date is given and there is no ``as_of``, or a
                 maturity is beyond five times the last one and beyond a year.
         """
-        return self._check_reach(to_year_fractions(T, self.as_of, self.expiries, zero=zero))
+        t = self._refuse_days(to_year_fractions(T, self.as_of, self.expiries, zero=zero))
+        return t if zero else self._warn_beyond(t)
 
     def vix_years(self, T: MaturityLike) -> Array:
         """The same for dates of the VIX: a date alone is the open, at which the VIX settles."""
-        return self._check_reach(to_year_fractions(T, self.as_of, settlement="AM"))
+        return self._refuse_days(to_year_fractions(T, self.as_of, settlement="AM"))
 
     @cached_property
     def expiries(self) -> tuple[Expiry, ...]:
@@ -65,18 +67,20 @@ class DatedQueries:
         """The weights and events of the clock; None for calendar time."""
         return Clock.from_dict(self.info["clock"]) if "clock" in self.info else None
 
-    def _check_reach(self, t: Array) -> Array:
+    def _refuse_days(self, t: Array) -> Array:
         """``t``, unless one is so far beyond the last maturity that days were meant for years."""
-        farthest = float(t) if t.ndim == 0 else float(t.max(initial=0.0))
-        last = self._last_maturity
-        if farthest <= MAX_QUIET_RATIO * last:
-            return t
+        farthest, last = _find_farthest(t), self._last_maturity
         if farthest > MAX_RATIO * last and farthest > _MAX_SHORT_YEARS:
             raise ValueError(
                 f"T = {farthest:g} is in years, {farthest / last:.1f} times the last maturity, "
                 f"{last:.4g}: for days give '{farthest:g}d' or divide by {DAYS_PER_YEAR:g}"
             )
-        if not self._told_far:
+        return t
+
+    def _warn_beyond(self, t: Array) -> Array:
+        """``t``; once for a surface a warning says that one is far beyond the last maturity."""
+        farthest, last = _find_farthest(t), self._last_maturity
+        if farthest > MAX_QUIET_RATIO * last and not self._told_far:
             self._told_far.append(farthest)
             logger.warning(
                 "T = %.4g years is %.1f times the last maturity, %.4g: prices there are "
@@ -93,3 +97,8 @@ class DatedQueries:
     def _told_far(self) -> list[float]:
         """Of the maturities beyond the quiet range the first, once it has been warned of."""
         return []
+
+
+def _find_farthest(t: Array) -> float:
+    # most questions have one maturity, for which a reduction would take longer
+    return float(t) if t.ndim == 0 else float(t.max(initial=0.0))

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from arbiter.conventions import DAYS_PER_YEAR, MINUTES_PER_YEAR, Array
 from arbiter.timing.expiries import HALVES, Expiry, find_on_date
-from arbiter.timing.sessions import convert_to_new_york, settlement_time
+from arbiter.timing.sessions import convert_to_new_york, find_last_quotes, settlement_time
 from arbiter.values import shorten_repr
 
 _Dated: TypeAlias = dt.date | dt.timedelta | Expiry
@@ -90,30 +90,44 @@ def to_year_fractions(
 
 
 def as_datetime(value: DateLike | None) -> np.datetime64 | None:
-    """``as_of`` in whole seconds, New York time; None stays None, and a date is its midnight."""
+    """``as_of`` in whole seconds, New York time; None stays None.
+
+    A date alone means the last quotes of its session, as it does for a chain.
+    """
     if value is None:
         return None
-    given = value
+    moment: Any = value
     if isinstance(value, str):
+        moment = _parse_iso(value)
+        if moment is None:
+            raise ValueError(f"as_of {value!r} is not an ISO date, YYYY-MM-DDThh:mm")
+    if isinstance(moment, np.datetime64):
+        moment = _list_moments(np.asarray(moment)).item()
+        if moment is None:
+            raise ValueError("as_of is not a time (NaT): give the moment of the quotes")
+    if isinstance(moment, dt.datetime):
+        return np.datetime64(convert_to_new_york(moment), "s")
+    if not isinstance(moment, dt.date):
+        raise ValueError(f"as_of must be a date, got {value!r}")
+    last: np.datetime64 = find_last_quotes(np.datetime64(moment, "D")).astype("datetime64[s]")
+    return last
+
+
+def _parse_iso(text: str) -> dt.date | None:
+    """The date or the moment that ISO text says, None where it is neither."""
+    for read in (dt.date.fromisoformat, dt.datetime.fromisoformat):
         try:
-            value = dt.datetime.fromisoformat(value)
-        except ValueError as error:
-            raise ValueError(f"as_of {value!r} is not an ISO date, YYYY-MM-DDThh:mm") from error
-    if not isinstance(value, dt.date | np.datetime64):
-        raise ValueError(f"as_of must be a date, got {given!r}")
-    if isinstance(value, dt.datetime):
-        value = convert_to_new_york(value)
-    moment = np.datetime64(value).astype("datetime64[s]")
-    if np.isnat(moment):
-        raise ValueError("as_of is not a time (NaT): give the moment of the quotes")
-    return np.datetime64(moment.item(), "s")
+            return read(text)
+        except ValueError:
+            continue
+    return None
 
 
 def _list_moments(moments: NDArray[np.datetime64]) -> NDArray[np.object_]:
     """Dates and moments as Python has them, None where there is none."""
     unit = np.datetime_data(moments.dtype)[0]
     if unit in ("W", "M", "Y"):
-        raise ValueError(f"T = {shorten_repr(moments)} names no day: {_ACCEPTED}")
+        raise ValueError(f"{shorten_repr(moments)} names no day: {_ACCEPTED}")
     return moments.astype("datetime64[D]" if unit == "D" else "datetime64[us]").astype(object)
 
 
@@ -164,15 +178,11 @@ class _Meaning:
         tenor = _TENOR_PATTERN.fullmatch(text)
         if tenor is not None:
             return _read_tenor(text, float(tenor[1]), tenor[2])
-        for read, meaning in (
-            (dt.date.fromisoformat, self._of_date),
-            (dt.datetime.fromisoformat, self._of_moment),
-        ):
-            try:
-                found: Any = read(text)
-            except ValueError:
-                continue
-            return meaning(found)
+        found = _parse_iso(text)
+        if found is not None:
+            return (
+                self._of_moment(found) if isinstance(found, dt.datetime) else self._of_date(found)
+            )
         return self._of_label(text)
 
     def _of_label(self, text: str) -> float:

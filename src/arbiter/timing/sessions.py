@@ -24,13 +24,16 @@ class ExchangeCalendar(NamedTuple):
     """When an exchange is open.
 
     Attributes:
-        open_time: Time of day at which a session opens.
+        name: What a caller calls it.
+        open_time: Time of day at which a session opens: on the evening before if it is not before
+            the close, and never closed if it is the same.
         close_time: Time of day at which it closes, but for half days.
         weekdays: Days of the week that have sessions, 0 for Monday.
         list_holidays: The days of a year that have none all the same.
         list_early_closes: The half days of a year with the time at which they close.
     """
 
+    name: str
     open_time: dt.time
     close_time: dt.time
     weekdays: frozenset[int]
@@ -39,12 +42,31 @@ class ExchangeCalendar(NamedTuple):
 
 
 NYSE = ExchangeCalendar(
+    name="NYSE",
     open_time=dt.time(9, 30),
     close_time=dt.time(16),
     weekdays=frozenset(range(5)),
     list_holidays=nyse.list_holidays,
     list_early_closes=nyse.list_early_closes,
 )
+# Futures trade electronically but for an hour a day; which holidays they skip is not known here.
+CME = ExchangeCalendar(
+    name="CME",
+    open_time=dt.time(18),
+    close_time=dt.time(17),
+    weekdays=NYSE.weekdays,
+    list_holidays=lambda year: (),
+    list_early_closes=lambda year: {},
+)
+ALWAYS = ExchangeCalendar(
+    name="24/7",
+    open_time=dt.time(),
+    close_time=dt.time(),
+    weekdays=frozenset(range(7)),
+    list_holidays=lambda year: (),
+    list_early_closes=lambda year: {},
+)
+CALENDARS = {calendar.name: calendar for calendar in (NYSE, CME, ALWAYS)}
 
 
 @cache
@@ -115,21 +137,40 @@ def settlement_time(expiry: dt.date, settlement: str) -> dt.datetime:
     return _find_close(session, NYSE)
 
 
-def moment_of(stamp: np.datetime64, *, timed: bool = True) -> tuple[np.datetime64, str | None]:
-    """The moment of the quotes that a ``stamp`` means, and a sentence if it is another one.
+def find_last_quotes(day: np.datetime64, calendar: ExchangeCalendar = NYSE) -> np.datetime64:
+    """When the last quotes are made of the last session on or before ``day``, in minutes."""
+    later = QUOTES_AFTER_CLOSE if calendar == NYSE else np.timedelta64(0, "m")
+    return session_close(last_session(day, calendar), calendar) + later
+
+
+def is_quoted(moment: np.datetime64, calendar: ExchangeCalendar = NYSE) -> bool:
+    """Whether there are quotes at a moment; from midnight to the open those of the night."""
+    if calendar.open_time == calendar.close_time:
+        return True
+    day = moment.astype("datetime64[D]")
+    evening = (moment - day) / np.timedelta64(1, "h") >= calendar.open_time.hour
+    if evening and calendar.open_time > calendar.close_time:  # the session is tomorrow's
+        day += np.timedelta64(1, "D")
+    return bool(last_session(day, calendar) == day and moment <= find_last_quotes(day, calendar))
+
+
+def moment_of(
+    stamp: np.datetime64, *, timed: bool = True, calendar: ExchangeCalendar = NYSE
+) -> tuple[np.datetime64, str | None]:
+    """The moment of the quotes that the ``stamp`` of a file means; a sentence if it is another one.
 
     A file written after the close, at a weekend or on a holiday holds the last quotes of the
     session before, and so does one that is stamped with a day alone (not ``timed``). Stamps from
     midnight to the open stay: they are the overnight session's.
     """
     stamp = stamp.astype("datetime64[m]")
-    day = stamp.astype("datetime64[D]")
-    session = last_session(day)
-    last = session_close(session) + QUOTES_AFTER_CLOSE
-    if session == day and stamp <= last and timed:
+    if timed and is_quoted(stamp, calendar):
         return stamp.astype("datetime64[s]"), None
+    day = stamp.astype("datetime64[D]")
+    last = find_last_quotes(day, calendar)
     if not timed:
         why = f"{day} has no time of day"
     else:
-        why = f"the stamp {stamp} is {'after the close' if session == day else 'not in a session'}"
+        after = last_session(day, calendar) == day
+        why = f"the stamp {stamp} is {'after the close' if after else 'not in a session'}"
     return last.astype("datetime64[s]"), f"{why}: taken as {last}"
