@@ -158,7 +158,7 @@ def test_slopes_out_of_order_have_findings(rng: np.random.Generator) -> None:
         name: np.concatenate(part)
         for name, part in zip(("T", "k", "iv"), zip(*rows, strict=True), strict=True)
     }
-    assert not audit(frame).passed
+    assert not audit(frame, percent=False).passed  # an untrained network may say 500 %
 
 
 @pytest.mark.parametrize("switches", ABLATIONS, ids=str)
