@@ -523,7 +523,8 @@ def test_hostile_surfaces_are_judged_and_never_raise() -> None:
             assert not certificate.passed
             assert certificate.nas < 1.0
     assert judged > count(full=1000, reduced=20)
-    assert min(verdicts.values()) > 5
+    assert verdicts["passed"] > 5
+    assert verdicts["unjudged"] > count(full=20, reduced=0)
 
 
 @pytest.mark.parametrize("method", ["forward", "call", "variance_swap", "slopes", "vix_slices"])

@@ -73,11 +73,13 @@ def own_folder(folder: str | PathLike[str]) -> Iterator[None]:
 def _acquire(folder: Path) -> int:
     path = folder / LOCK_FILE
     while True:
-        folder.mkdir(parents=True, exist_ok=True)
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except FileNotFoundError:  # the owner before us has just removed its empty folder
-            continue
+        except (FileNotFoundError, FileExistsError):
+            if folder.is_file():
+                raise
+            continue  # the owner before us has just removed its empty folder
         try:
             if not _try_lock(file):
                 raise FolderInUseError(

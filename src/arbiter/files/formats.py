@@ -59,9 +59,10 @@ def require_folder(
     """
     folder = Path(path)
     there = next((place for place in (folder, *folder.absolute().parents) if place.exists()), None)
-    if there is None or not there.is_dir():
+    if there is None or there.is_file():
         raise ValueError(f"{folder} cannot be a folder: {there} is a file; name another folder")
-    if not os.access(there, os.W_OK | os.X_OK):
+    # another run may have removed its empty folder meanwhile
+    if not os.access(there, os.W_OK | os.X_OK) and there.exists():
         raise ValueError(f"{folder} cannot be written to: {there} is read-only; name another one")
     for name in files:
         if (folder / name).is_dir():
