@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.timing.clock import Clock
 from arbiter.timing.expiries import Expiry, count_whole_days, list_expiries
-from arbiter.timing.maturities import MaturityLike, to_year_fractions
+from arbiter.timing.maturities import MaturityLike, is_dated, to_year_fractions
 from arbiter.timing.time_change import TimeChange
 
 logger = logging.getLogger(__name__)
@@ -43,13 +43,14 @@ class DatedQueries:
             ValueError: If a form is not known, a date is given and there is no ``as_of``, or a
                 maturity is beyond five times the last one and beyond a year.
         """
-        listed, days = self.expiries, self._whole_days
+        # numbers, which most questions have, need no list of expiries
+        listed, days = (self.expiries, self._whole_days) if is_dated(T) else ((), False)
         t = to_year_fractions(T, self.as_of, listed, zero=zero, whole_days=days)
         return self._refuse_days(t) if zero else self._warn_beyond(self._refuse_days(t))
 
     def vix_years(self, T: MaturityLike) -> Array:
         """The same for dates of the VIX: a date alone is the open, at which the VIX settles."""
-        days = self._whole_days
+        days = is_dated(T) and self._whole_days
         t = to_year_fractions(T, self.as_of, settlement="AM", whole_days=days)
         return self._refuse_days(t)
 

@@ -91,6 +91,11 @@ def to_year_fractions(
     return t
 
 
+def is_dated(T: MaturityLike) -> bool:
+    """Whether maturities are given in another form than numbers."""
+    return np.asarray(T).dtype.kind in "mMUO"
+
+
 def as_datetime(value: DateLike | None) -> np.datetime64 | None:
     """``as_of`` in whole seconds, New York time; None stays None.
 
