@@ -215,6 +215,16 @@ def test_a_fitted_surface_knows_its_expiries_and_keeps_them(tmp_path: Path) -> N
     assert (loose.date, loose.settlement, loose.moment) == (dt.date(2023, 10, 20), None, None)
 
 
+def test_a_surface_that_knows_days_alone_counts_whole_days() -> None:
+    days = ab.fit(quoted(["2023-10-20", "2023-11-17"], [36 / 365, 64 / 365], "2023-09-14T00:00"))
+    assert days.years(["2023-10-20", "2023-10-27"]).tolist() == [36 / 365, 43 / 365]
+    assert float(days.vix_years("2023-10-18")) == 34 / 365
+    # the control: the same midnight, with expiries to the minute
+    T = [(36 * 1440 + 960) / MINUTES, (64 * 1440 + 960) / MINUTES]
+    minutes = ab.fit(quoted(["2023-10-20", "2023-11-17"], T, "2023-09-14T00:00"))
+    assert float(minutes.years("2023-10-27")) == (43 * 1440 + 960) / MINUTES
+
+
 @pytest.mark.parametrize("info", [{"expiries": ["one"]}, {"expiries": 7}, {"expiries": "ab"}])
 def test_foreign_info_is_not_taken_for_expiries(info: dict[str, Any]) -> None:
     slopes = [[0.1, 0.1], [0.2, 0.2]]

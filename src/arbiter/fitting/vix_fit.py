@@ -21,7 +21,7 @@ from arbiter.inputs import freeze_array
 from arbiter.pricing.vix_slices import VixQueries, VixSlices
 from arbiter.quotes import Quotes, require_quotes
 from arbiter.surface import Surface
-from arbiter.timing.expiries import Expiry, list_expiries
+from arbiter.timing.expiries import Expiry, count_whole_days, list_expiries
 from arbiter.timing.maturities import MaturityLike, to_year_fractions
 
 
@@ -57,7 +57,8 @@ class VixSmiles(VixQueries):
 
     def years(self, T: MaturityLike, *, zero: bool = False) -> Array:
         """Year fractions of maturities in any form; a date alone is the open."""
-        return to_year_fractions(T, self.as_of, self.expiries, zero=zero, settlement="AM")
+        days, at = count_whole_days(self.expiries), self.as_of
+        return to_year_fractions(T, at, self.expiries, zero=zero, settlement="AM", whole_days=days)
 
     def vix_years(self, T: MaturityLike) -> Array:
         """The same as :meth:`years`."""

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 
 from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.timing.clock import Clock
-from arbiter.timing.expiries import Expiry, list_expiries
-from arbiter.timing.maturities import MaturityLike, to_year_fractions
+from arbiter.timing.expiries import Expiry, count_whole_days, list_expiries
+from arbiter.timing.maturities import MaturityLike, is_dated, to_year_fractions
 from arbiter.timing.time_change import TimeChange
 
 logger = logging.getLogger(__name__)
@@ -43,12 +43,16 @@ class DatedQueries:
             ValueError: If a form is not known, a date is given and there is no ``as_of``, or a
                 maturity is beyond five times the last one and beyond a year.
         """
-        t = self._refuse_days(to_year_fractions(T, self.as_of, self.expiries, zero=zero))
-        return t if zero else self._warn_beyond(t)
+        # numbers, which most questions have, need no list of expiries
+        listed, days = (self.expiries, self._whole_days) if is_dated(T) else ((), False)
+        t = to_year_fractions(T, self.as_of, listed, zero=zero, whole_days=days)
+        return self._refuse_days(t) if zero else self._warn_beyond(self._refuse_days(t))
 
     def vix_years(self, T: MaturityLike) -> Array:
         """The same for dates of the VIX: a date alone is the open, at which the VIX settles."""
-        return self._refuse_days(to_year_fractions(T, self.as_of, settlement="AM"))
+        days = is_dated(T) and self._whole_days
+        t = to_year_fractions(T, self.as_of, settlement="AM", whole_days=days)
+        return self._refuse_days(t)
 
     @cached_property
     def expiries(self) -> tuple[Expiry, ...]:
@@ -88,6 +92,10 @@ class DatedQueries:
                 *(farthest, farthest / last, last),
             )
         return t
+
+    @cached_property
+    def _whole_days(self) -> bool:
+        return count_whole_days(self.expiries)
 
     @cached_property
     def _last_maturity(self) -> float:

@@ -60,6 +60,12 @@ def list_expiries(
     return tuple(found)
 
 
+def count_whole_days(expiries: Sequence[Expiry]) -> bool:
+    """Whether all expiries are at midnight: their source knows days and no times of day."""
+    moments = [one.moment for one in expiries if one.moment is not None]
+    return len(moments) > 0 and all(at == at.astype("datetime64[D]") for at in moments)
+
+
 def find_on_date(
     expiries: Sequence[Expiry], date: dt.date, settlement: str | None = None
 ) -> Expiry | None:

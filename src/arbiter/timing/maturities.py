@@ -49,6 +49,7 @@ def to_year_fractions(
     *,
     zero: bool = False,
     settlement: str = "PM",
+    whole_days: bool = False,
 ) -> Array:
     """Year fractions of maturities in any accepted form; arrays and lists of them too.
 
@@ -58,6 +59,7 @@ def to_year_fractions(
         expiries: Those listed, by which labels and dates alone are found.
         zero: Let T = 0 pass, for quantities that have a meaning there.
         settlement: Of a date alone on which nothing is listed, ``"AM"`` or ``"PM"``.
+        whole_days: Whether such a date counts whole days instead, from an ``as_of`` at midnight.
 
     Raises:
         ValueError: If a date is given and there is no ``as_of``, a form is not known, or a
@@ -74,7 +76,7 @@ def to_year_fractions(
         raw = np.asarray(raw / np.timedelta64(1, "m") / MINUTES_PER_YEAR)
     elif raw.dtype.kind in "MUO":
         plain = _list_moments(raw) if raw.dtype.kind == "M" else raw
-        raw = _map_distinct(_Meaning(as_of, expiries, settlement).years, plain)
+        raw = _map_distinct(_Meaning(as_of, expiries, settlement, whole_days).years, plain)
     t = np.asarray(raw, dtype=np.float64)
     good = (t >= MIN_YEARS) & (t < np.inf)  # a NaN is not
     if zero:
@@ -87,6 +89,11 @@ def to_year_fractions(
             "expired options"
         )
     return t
+
+
+def is_dated(T: MaturityLike) -> bool:
+    """Whether maturities are given in another form than numbers."""
+    return np.asarray(T).dtype.kind in "mMUO"
 
 
 def as_datetime(value: DateLike | None) -> np.datetime64 | None:
@@ -153,6 +160,7 @@ class _Meaning:
     as_of: np.datetime64 | None
     expiries: Sequence[Expiry]
     settlement: str
+    whole_days: bool
 
     def years(self, value: Any) -> float:
         if isinstance(value, np.datetime64):
@@ -205,6 +213,8 @@ class _Meaning:
         if listed is not None:
             return listed.T
         self._require_as_of(date)
+        if self.whole_days and half is None:
+            return self._of_moment(dt.datetime.combine(date, dt.time()))
         return self._of_moment(settlement_time(date, half or self.settlement), f"{date} settles")
 
     def _of_moment(self, moment: dt.datetime, what: str = "T is") -> float:
