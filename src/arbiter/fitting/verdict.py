@@ -97,11 +97,14 @@ def judge_residuals(
     used = np.ones(residuals.size, dtype=np.bool_) if weights is None else weights > 0.0
     near = np.abs(residuals) <= _INSIDE
     inside = float(near[used].mean()) if used.any() else 1.0
-    shares = {}
-    for at in np.unique(expiry[used]).tolist():
-        own = near[used & (expiry == at)]
-        if _chance_of_at_most(int(own.sum()), own.size) < _MIN_PROBABILITY:
-            shares[at] = float(own.mean())
+    sizes = np.bincount(expiry[used], minlength=len(labels))
+    counts = np.bincount(expiry[used & near], minlength=len(labels))
+    few = np.flatnonzero(counts < MIN_INSIDE_SHARE * sizes).tolist()
+    shares = {
+        at: float(counts[at] / sizes[at])
+        for at in few
+        if _chance_of_at_most(int(counts[at]), int(sizes[at])) < _MIN_PROBABILITY
+    }
     worst = sorted(shares, key=lambda at: shares[at])
     if not worst and inside >= MIN_INSIDE_SHARE:
         return FitVerdict(FitQuality.EXPLAINED, inside)

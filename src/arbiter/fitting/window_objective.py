@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -104,7 +104,8 @@ class WindowObjective:
             window: The expiries that move.
             logs: ``(L, n)`` log-slopes of all expiries.
         """
-        own = quotes.select((quotes.expiry >= window.first) & (quotes.expiry < window.end))
+        here = (quotes.expiry >= window.first) & (quotes.expiry < window.end)
+        own = replace(quotes, endings=()).select(here)
         misfit = QuoteMisfit.from_quotes(own, source.options)
         first, end = window.fixed_first, min(window.end + 1, quotes.maturities.size)
         before, after = logs[first : window.first].reshape(-1), logs[window.end : end].reshape(-1)
