@@ -144,6 +144,7 @@ LAYERS = {
     "arbiter.fitting": [
         "banded loss order_constraints prior_mean unknowns verdict vix_quotes",
         "interior_point normal_equations options",
+        "bound_misfit",
         "misfit roughness uncertainty",
         "fitted_surface objective",
         "fit_end guided_objective initial_point smoothing",

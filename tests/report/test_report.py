@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 import arbiter as ab
 from arbiter.exclusions import Exclusion
-from arbiter.quotes import Quotes
+from arbiter.maturity_scores import score_by_maturity
+from arbiter.quotes import Quotes, drop_expiries
 from arbiter.report import page, write_report
 from arbiter.report.curves import Readings
 from arbiter.report.number_format import (
@@ -488,6 +489,22 @@ def test_findings_are_shown(tmp_path: Path, surface: Surface, quotes: Quotes) ->
     assert "Findings" in words
     assert set(failed.findings["family"]) <= set(words)
     assert set(failed.findings["legs"]) <= set(words)
+
+
+def test_score_and_endings_are_shown_where_there_are_any(
+    tmp_path: Path, surface: Surface, quotes: Quotes
+) -> None:
+    bare = Page(write_report(tmp_path / "bare.html", surface, quotes, summary={}).read_text())
+    assert "Score by time to expiry" not in bare.words  # the controls
+    assert "Expiries that are not used" not in bare.words
+    scored = score_by_maturity(surface, quotes)
+    kept = drop_expiries(quotes, quotes.labels[0])
+    path = write_report(tmp_path / "full.html", surface, kept, summary={"score": scored.to_dict()})
+    seen = Page(path.read_text())
+    assert {"Score by time to expiry", "Expiries that are not used", "dropped"} <= set(seen.words)
+    for name, bucket in scored.buckets.items():
+        assert (name in seen.words) == (bucket.quotes > 0), name
+    assert format_number(scored.overall.worst_half_spreads) in seen.words
 
 
 def test_without_a_certificate_the_page_says_so(

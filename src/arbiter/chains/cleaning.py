@@ -110,7 +110,7 @@ def judge_options(
     reasons.mark(Exclusion.TOO_FEW, (usable < rules.fewest_strikes)[options.series])
     fresh = True if age is None else age <= rules.stale_after_hours
     bound = (reasons.codes == REASONS.index(Exclusion.ZERO_BID.value)) & (ask > 0.0) & fresh
-    bound &= np.abs(k) <= MAX_LOG_MONEYNESS
+    bound &= (np.abs(k) <= MAX_LOG_MONEYNESS) & (ask < D * np.minimum(K, F))
     return CleaningVerdict(reasons.codes, k, two_sided, strikes, usable, bound)
 
 

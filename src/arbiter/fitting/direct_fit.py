@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from arbiter.conventions import Array
 from arbiter.fitting import initial_point, joint_fit, smoothing
+from arbiter.fitting.bound_misfit import BoundMisfit
 from arbiter.fitting.fit_end import FitEnd
 from arbiter.fitting.fitted_surface import FitInput, FitResult, FittedSurface, build_surface
 from arbiter.fitting.interior_point import InteriorPoint, Status
@@ -104,11 +105,13 @@ class FitStage(NamedTuple):
         interior: Where it has come to.
         status: How the choice of weights ended.
         choice: How they were chosen, and the trust in a prior.
+        bounds: Asks without a bid, which had no part in the choice; None where all is counted.
     """
 
     interior: InteriorPoint[FitPoint]
     status: Status
     choice: tuple[str, float | None]
+    bounds: BoundMisfit | None
 
 
 def begin_fit(
@@ -128,6 +131,9 @@ def begin_fit(
         else initial_point.start_from_surface(model, start)
     )
     given = isinstance(options.roughness, Roughness)
+    bounds = None if given else model.misfit.bounds
+    if bounds is not None:  # walls that come and go would make the choice a matter of chance
+        model = model.with_bounds(None)
     if isinstance(options.roughness, Roughness):
         model = model.with_roughness(options.roughness)
     interior = InteriorPoint.start_at(
@@ -137,14 +143,18 @@ def begin_fit(
     if not given:
         interior, status = _choose_roughness(interior)
     trust = interior.point.objective.trust if prior is not None else None
-    return FitStage(interior, status, ("given" if given else str(options.roughness), trust))
+    return FitStage(interior, status, ("given" if given else str(options.roughness), trust), bounds)
 
 
 def finish_fit(stage: FitStage, began: float) -> FittedSurface:
     """The surface of SPX quotes alone."""
-    interior, status, choice = stage
+    interior, status, choice, bounds = stage
     if status is Status.CONVERGED:
-        options = interior.point.objective.options
+        objective = interior.point.objective
+        options = objective.options
+        if bounds is not None:
+            walled = objective.with_bounds(bounds)
+            interior = interior.with_objective(walled, walled.evaluate(interior.point.misfit.z))
         left = options.iterations - interior.iterations
         interior, status = interior.run(options.tolerance, left)
     return build_fitted_surface(FitEnd.from_iterate(interior, status), choice, began)
@@ -192,7 +202,7 @@ def build_fitted_surface(
         vix=ended.vix,
         warnings=warnings,
     )
-    matrix = ended.matrix - (1.0 - 1.0 / variance.uneven) * point.misfit.linearisation.band
+    matrix = ended.matrix - (1.0 - 1.0 / variance.uneven) * point.misfit.of_quotes.band
     return _surface_from_end(ended, result, matrix)
 
 

@@ -215,7 +215,8 @@ class FittedSurface(Surface):
 
         Expiries beside those that changed move as well, as far as roughness and order carry. The
         result is that of a whole fit with the same weights, to less than a twentieth of a
-        half-spread. ``result.freedom`` and ``result.dispersion`` stay those of the whole fit.
+        half-spread, or a tenth beside asks without a bid. ``result.freedom`` and
+        ``result.dispersion`` stay those of the whole fit.
 
         Args:
             quotes: All quotes, changed or not, at the maturities of the fit.

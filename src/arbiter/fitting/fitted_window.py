@@ -11,6 +11,7 @@ from arbiter.fitting import banded
 from arbiter.fitting.fitted_surface import FitInput, FittedSurface, Optimum
 from arbiter.fitting.interior_point import InteriorPoint, Status
 from arbiter.fitting.loss import EXACT_LOSS_PER_QUOTE
+from arbiter.fitting.misfit import QuoteMisfit
 from arbiter.fitting.roughness import measure_ties_beyond
 from arbiter.fitting.smoothing import compute_unevenness
 from arbiter.fitting.window_objective import ORDER_SLACK, Window, WindowObjective, WindowPoint
@@ -145,6 +146,10 @@ class FittedWindow:
         roughness -= measure_ties_beyond(knots, reach, own)
         start, stop = np.searchsorted(source.quotes.expiry, [first, end])
         loss = float(source.options.loss(result.residuals[start:stop]).value.sum())
+        before = source.quotes.select(
+            (source.quotes.expiry >= first) & (source.quotes.expiry < end)
+        )
+        loss += QuoteMisfit.from_quotes(before, source.options).measure_bounds(own.reshape(-1))
         parts = [result.residuals[:start], point.misfit.residuals, result.residuals[stop:]]
         value = result.objective + point.value - loss - roughness
         return value, freeze_array(np.concatenate(parts))
@@ -167,7 +172,8 @@ class FittedWindow:
         table = matrix.reshape(-1, n, matrix.shape[1])  # (L, n, w)
         _add_barrier(table, self._links, -self.optimum.barrier[self._links])
         rows = point.objective.quadratic.band[point.objective.own]
-        rows = rows + point.misfit.linearisation.band / uneven
+        whole, quoted = point.misfit.linearisation.band, point.misfit.of_quotes.band
+        rows = rows + quoted / uneven + (whole - quoted)
         table[first:end] = rows.reshape(end - first, n, -1)
         barrier = interior.duals / interior.slacks
         links = self._link_values(barrier)

@@ -54,6 +54,20 @@ class Loss:
         return cost
 
 
+def hinge(r: Array, wall: float, far: float) -> Cost:
+    """A wall on one side: nothing below zero, ``½ wall r²`` above, and linear from ``far`` on.
+
+    Args:
+        r: ``(m,)`` distances past the place where the wall begins.
+        wall: Its stiffness.
+        far: Where the loss turns linear.
+    """
+    past = np.clip(r, 0.0, far)
+    force = wall * past
+    weight = np.where(r > far, force / np.maximum(r, far), np.where(r > 0.0, wall, 0.0))
+    return Cost(0.5 * force * past + force * (np.maximum(r, 0.0) - past), force, weight)
+
+
 @compiled
 def _fill_cost(r: Array, shape: tuple[float, float, float, float], cost: Cost) -> None:
     inside, wall, edge, far = shape

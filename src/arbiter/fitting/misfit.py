@@ -6,7 +6,7 @@ asked for, the Gauss-Newton linearisation there. Nothing is left behind in the m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arbiter.conventions import Array
+from arbiter.fitting.bound_misfit import BoundMisfit, BoundPoint, mix_components
 from arbiter.fitting.loss import Cost
 from arbiter.fitting.normal_equations import add_normal_equations
 from arbiter.fitting.options import FitOptions
@@ -82,6 +83,7 @@ class QuoteMisfit:
         smiles: The quotes by expiry.
         pricer: Prices at any slopes.
         mid: ``(m,)`` mid prices.
+        bounds: The loss of asks without a bid; None where there are none.
     """
 
     quotes: Quotes
@@ -92,6 +94,7 @@ class QuoteMisfit:
     smiles: QuotedSmiles
     pricer: OtmPricer
     mid: Array
+    bounds: BoundMisfit | None = field(default=None, kw_only=True)
 
     @classmethod
     def from_quotes(
@@ -111,6 +114,7 @@ class QuoteMisfit:
             QuotedSmiles.from_quotes(quotes),
             OtmPricer(line, slice_of, np.tile(quotes.k, components)),
             quotes.mid,
+            bounds=BoundMisfit.from_quotes(quotes, options, layout, line),
         )
 
     def evaluate_at(self, z: Array) -> MisfitPoint:
@@ -118,15 +122,20 @@ class QuoteMisfit:
         logs, shares = self.layout.unpack(z)
         slices = self.pricer.integrate_slices(np.exp(logs.reshape(-1, self.layout.knot_count)))
         prices = self.pricer.price_quotes(slices)
-        price = prices.price
-        if self.layout.components == 2:
-            calm, crash = price.reshape(2, -1)
-            price = calm + shares[0][self.quotes.expiry] * (crash - calm)
+        price = mix_components(prices, shares, self.quotes.expiry)
         residuals = (price - self.mid) / self.half_spreads
         cost = self.options.loss(residuals)
-        return MisfitPoint(
-            self, z, slices, prices, residuals, cost, float(self.weights @ cost.value)
-        )
+        loss = float(self.weights @ cost.value)
+        if self.bounds is None:
+            return MisfitPoint(self, z, slices, prices, residuals, cost, loss)
+        above = self.bounds.evaluate_at(slices, shares)
+        loss += float(above.cost.value.sum())
+        return MisfitPoint(self, z, slices, prices, residuals, cost, loss, bounds=above)
+
+    def measure_bounds(self, z: Array) -> float:
+        """The loss of the bounds alone at the unknowns ``z``."""
+        above = None if self.bounds is None else self.evaluate_at(z).bounds
+        return 0.0 if above is None else float(above.cost.value.sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +149,8 @@ class MisfitPoint:
         prices: Prices of the quotes, with what their derivatives need.
         residuals: Distances from the mids in half-spreads.
         cost: Loss of each residual.
-        loss: The weighted sum of the losses.
+        loss: The weighted sum of the losses, those of bounds included.
+        bounds: The asks without a bid; None where there are none.
     """
 
     misfit: QuoteMisfit
@@ -150,11 +160,26 @@ class MisfitPoint:
     residuals: Array
     cost: Cost
     loss: float
+    bounds: BoundPoint | None = field(default=None, kw_only=True)
+
+    @cached_property
+    def of_quotes(self) -> Linearisation:
+        """The linearisation of the loss of the quotes alone, computed once."""
+        return self.linearise(self.cost)
 
     @cached_property
     def linearisation(self) -> Linearisation:
-        """The linearisation of the loss that was evaluated, computed once."""
-        return self.linearise(self.cost)
+        """The linearisation of the loss that was evaluated, bounds included, computed once."""
+        above = self.misfit.bounds
+        if self.bounds is None or above is None or not self.bounds.cost.weight.any():
+            return self.of_quotes
+        found = Linearisation(self.of_quotes.gradient.copy(), self.of_quotes.band.copy())
+        prices, cost = self.bounds
+        scale = np.sqrt(cost.weight) / above.units
+        force = cost.slope / (above.units * scale + 1e-300)
+        rows, factor = self._scale_jacobian(above.pricer, prices, scale)
+        add_normal_equations(rows, force, above.starts, factor, found.gradient, found.band)
+        return found
 
     def linearise(self, cost: Cost) -> Linearisation:
         """The linearisation here of any loss of the residuals.
@@ -173,11 +198,16 @@ class MisfitPoint:
 
     def scaled_jacobian(self, scale: Array) -> tuple[Array, Array]:
         """``(m, B)`` scaled derivatives, and ``(L, B)`` factors still to be applied to columns."""
-        pricer, (logs, shares) = self.misfit.pricer, self.misfit.layout.unpack(self.z)
+        return self._scale_jacobian(self.misfit.pricer, self.prices, scale)
+
+    def _scale_jacobian(
+        self, pricer: OtmPricer, prices: QuotePrices, scale: Array
+    ) -> tuple[Array, Array]:
+        logs, shares = self.misfit.layout.unpack(self.z)
         if self.misfit.layout.components == 1:
-            return pricer.jacobian(self.slices, self.prices, scale), np.exp(logs[0])
-        calm, crash = self.prices.price.reshape(2, -1)
-        both = pricer.jacobian(self.slices, self.prices, np.tile(scale, 2))
+            return pricer.jacobian(self.slices, prices, scale), np.exp(logs[0])
+        calm, crash = prices.price.reshape(2, -1)
+        both = pricer.jacobian(self.slices, prices, np.tile(scale, 2))
         first, second = both.reshape(2, scale.size, -1)
         rows = np.concatenate([first, second, (scale * (crash - calm))[:, None]], axis=1)
         share = shares[0][:, None]

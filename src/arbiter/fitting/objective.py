@@ -15,6 +15,7 @@ import numpy as np
 
 from arbiter.conventions import Array
 from arbiter.fitting import prior_mean
+from arbiter.fitting.bound_misfit import BoundMisfit
 from arbiter.fitting.interior_point import Expansion
 from arbiter.fitting.misfit import MisfitPoint, QuoteMisfit
 from arbiter.fitting.options import FitOptions, Roughness
@@ -149,6 +150,10 @@ class FitObjective:
     def with_trust(self, roughness: Roughness, trust: float) -> Self:
         """The same objective with other weights and another share of the prior's shape."""
         return replace(self, roughness=roughness, trust=trust)
+
+    def with_bounds(self, bounds: BoundMisfit | None) -> Self:
+        """The same objective with the walls of other asks without a bid, or with none."""
+        return replace(self, misfit=replace(self.misfit, bounds=bounds))
 
     def without_prior_shape(self) -> Self:
         """The same objective with the flat part of the prior alone."""

@@ -215,7 +215,7 @@ def estimate_residual_variance(point: FitPoint, matrix: Array) -> ResidualVarian
 
 def count_effective_parameters(point: MisfitPoint, band: Array) -> float:
     """Effective parameters of a fit whose Gauss-Newton matrix is ``band``."""
-    return banded.inner_product(invert_matrix(band), point.linearisation.band)
+    return banded.inner_product(invert_matrix(band), point.of_quotes.band)
 
 
 def invert_matrix(matrix: Array) -> Array:
@@ -224,7 +224,7 @@ def invert_matrix(matrix: Array) -> Array:
 
 
 def _variance_from_inverse(point: MisfitPoint, inverse: Array) -> ResidualVariance:
-    freedom = banded.inner_product(inverse, point.linearisation.band)
+    freedom = banded.inner_product(inverse, point.of_quotes.band)
     cost, weights = point.cost, point.misfit.weights
     count = float(np.count_nonzero(weights))
     # of a robust loss: the variance of the force over its mean stiffness (Huber 1973). The few

@@ -201,6 +201,11 @@ class VixMisfitPoint(MisfitPoint):
         """The linearisation of the loss that was evaluated, computed once."""
         return self.linearise(self.cost)
 
+    @property
+    def of_quotes(self) -> VixLinearisation:
+        """The same: there are no bounds."""
+        return self.linearisation
+
     def futures(self) -> Array:
         """``(L,)`` futures in index points."""
         return np.asarray(self.misfit.quotes.forwards * self.ratios.rho)

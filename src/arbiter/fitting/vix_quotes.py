@@ -110,6 +110,7 @@ def _join_futures(quotes: Quotes, futures: FuturesCurve) -> tuple[Quotes, NDArra
             np.concatenate([quotes.discounts, np.ones(alone.sum())])[order]
         ),
         expiry=place[quotes.expiry],
+        bounds=quotes.bounds.select_expiries(place),
         labels=tuple(str(labels[i]) for i in order),
         forward_errors=None,
         discount_errors=None,
@@ -147,6 +148,7 @@ def with_windows(quotes: Quotes, dates: Array) -> Quotes:
         forwards=inputs.freeze_array(quotes.curve.forward(T[order])),
         discounts=inputs.freeze_array(quotes.curve.discount(T[order])),
         expiry=place[quotes.expiry],
+        bounds=quotes.bounds.select_expiries(place),
         labels=tuple(labels[i] for i in order),
         forward_errors=None,
         discount_errors=None,

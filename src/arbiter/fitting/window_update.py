@@ -107,9 +107,9 @@ def _require_plain_fit(surface: FittedSurface, quotes: Quotes) -> tuple[FitInput
 
 
 def _find_changed_expiries(before: Quotes, after: Quotes) -> NDArray[np.bool_]:
-    """``(L,)`` whether any quote of an expiry is another one."""
+    """``(L,)`` whether any quote or bound of an expiry is another one."""
     count = before.maturities.size
-    changed = np.zeros(count, dtype=bool)
+    changed = _find_changed_bounds(before, after)
     if np.array_equal(before.expiry, after.expiry):
         other = (before.k != after.k) | (before.bid != after.bid) | (before.ask != after.ask)
         changed[after.expiry[other]] = True
@@ -117,8 +117,21 @@ def _find_changed_expiries(before: Quotes, after: Quotes) -> NDArray[np.bool_]:
     edges = [np.searchsorted(quotes.expiry, np.arange(count + 1)) for quotes in (before, after)]
     for at in range(count):
         one, two = (slice(edge[at], edge[at + 1]) for edge in edges)
-        changed[at] = not all(
+        changed[at] |= not all(
             np.array_equal(getattr(before, name)[one], getattr(after, name)[two])
             for name in ("k", "bid", "ask")
+        )
+    return changed
+
+
+def _find_changed_bounds(before: Quotes, after: Quotes) -> NDArray[np.bool_]:
+    changed = np.zeros(before.maturities.size, dtype=bool)
+    one, two = before.bounds, after.bounds
+    if all(np.array_equal(getattr(one, n), getattr(two, n)) for n in ("expiry", "k", "ask")):
+        return changed
+    for at in range(changed.size):
+        own, new = one.expiry == at, two.expiry == at
+        changed[at] = not (
+            np.array_equal(one.k[own], two.k[new]) and np.array_equal(one.ask[own], two.ask[new])
         )
     return changed
