@@ -251,13 +251,15 @@ def test_a_report_of_many_expiries_draws_some_and_says_so(
 
 
 def test_a_page_that_ends_its_reader_ends_no_other_process(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found by the fuzzer: for a page that claims more than there is polars ends its process."""
     with suppress(ChainError):
         read_chain(damage_file(46_017), as_of="2023-02-07T16:15")
-    ends = "import os, sys; sys.stderr.write('no memory'); sys.stderr.flush(); os.abort()"
-    monkeypatch.setattr("arbiter.chains.parquet_files._PROGRAM", ends)
+    reader = tmp_path / "reader"
+    reader.write_text("#!/bin/sh\ncat > /dev/null\necho no memory >&2\nkill -ABRT $$\n")
+    reader.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(reader))
     with pytest.raises(ChainError, match="not a readable Parquet file: no memory"):
         read_chain(parquet(1, **CHAIN_COLUMNS))
 
