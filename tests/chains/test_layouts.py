@@ -414,7 +414,7 @@ def test_files_that_cannot_be_a_chain_are_not_read_into_memory(
     big = tmp_path / "big.csv"
     with big.open("wb") as file:
         file.truncate(BYTES.default + 1)  # sparse: takes no room
-    monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("the file was read"))
+    monkeypatch.setattr(Path, "read_bytes", lambda _: pytest.fail("the file was read"))
     with pytest.raises(ChainError, match="67,108,865 bytes, more than the 67,108,864 allowed"):
         read_chain(big)
 

@@ -95,7 +95,6 @@ def read_within_limit(path: Path, error: type[ValueError] = ValueError) -> bytes
     if not stat.S_ISREG(found.st_mode):
         raise error(f"{path} is not a file: give the path of one")
     BYTES.require(found.st_size, str(path), error)
-    with path.open("rb") as file:
-        content = file.read(BYTES.most + 1)
+    content = path.read_bytes()
     BYTES.require(len(content), str(path), error)  # it may have grown
     return content
