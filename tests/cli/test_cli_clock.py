@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from arbiter.cli import app
 from arbiter.cli.clock_options import event_lines, parse_clock
+from arbiter.report.tables import event_table
 from arbiter.timing.clock import Clock, Event
 
 
@@ -63,3 +64,14 @@ def test_a_fit_says_what_events_are_worth(tmp_path: Path) -> None:
     told = json.loads((out / "fit.json").read_text())["clock"]
     assert told["events"][0]["error"] > 0.0
     assert event_lines(None) == []
+
+
+def test_the_report_has_the_implied_moves() -> None:
+    clock = Clock.trading(
+        Event("2026-10-28T14:00", "FOMC", 1e-4, 1e-5), Event("2026-12-09T14:00", "x", 4e-4)
+    )
+    table = event_table(clock.to_dict())
+    assert table is not None
+    assert table.rows[0][:3] == ["FOMC", "2026-10-28 14:00", "1.00 %"]
+    assert table.rows[1][3] == "given"
+    assert event_table(None) is None

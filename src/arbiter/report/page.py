@@ -124,6 +124,7 @@ def write_page(
         vix=None if vix is None else _vix_context(vix),
         expiries=tables.expiry_table(readings, forwards),
         score=tables.score_table(summary.get("score")),
+        events=tables.event_table(summary.get("clock")),
         certificate=certificate,
         verdict=summary.get("certificate"),
         families=None if certificate is None else tables.family_table(certificate),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -111,6 +112,29 @@ def score_table(score: Mapping[str, Any] | None) -> Table | None:
     )
     columns = ["Expiry", "Quotes", "Expiries", "Inside", "Worst", "No violation", "RMS"]
     return Table(columns, rows, "lrrrrrr", foot)
+
+
+def event_table(clock: Mapping[str, Any] | None) -> Table | None:
+    """One row per scheduled event, with its implied move; None without a clock."""
+    if not clock:
+        return None
+    rows = []
+    for event in clock["events"]:
+        variance, error = event["variance"], event["error"]
+        given = error is None
+        ends = [] if given else [max(variance - 2.0 * error, 0.0), variance + 2.0 * error]
+        span = "given" if given else " to ".join(format_percent(math.sqrt(end)) for end in ends)
+        move = format_percent(math.sqrt(variance))
+        rows.append([event["name"], event["when"].replace("T", " "), move, span])
+    weights = ", ".join(
+        f"{name} {format_number(clock[name], 3)}" for name in ("overnight", "weekend", "holiday")
+    )
+    foot = (
+        "The implied move is the standard deviation of the jump. What a minute counts, beside one "
+        f"of a session: {weights}."
+    )
+    columns = ["Event", "New York", "Implied move", "With two standard errors"]
+    return Table(columns, rows, "llrr", foot)
 
 
 def _parity_errors(quotes: Quotes, forwards: pl.DataFrame | None) -> list[tuple[Any, Any, Any]]:
