@@ -72,6 +72,6 @@ def test_the_report_has_the_implied_moves() -> None:
     )
     table = event_table(clock.to_dict())
     assert table is not None
-    assert table.rows[0][:3] == ["FOMC", "2026-10-28 14:00", "1.00 %"]
+    assert table.rows[0][:3] == ["FOMC", "2026-10-28 14:00", "1.00\u00a0%"]
     assert table.rows[1][3] == "given"
     assert event_table(None) is None
