@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import arbiter as ab
+from arbiter.chains.chain import MIN_COUNTED_DAYS, MIN_COUNTED_STRIKES
 from arbiter.conventions import MINUTES_PER_YEAR
 from arbiter.fitting import FitOptions
 from arbiter.quotes import Quotes
@@ -44,7 +45,8 @@ def measure_left_out(quotes: Quotes, clock: ab.Clock) -> tuple[list[float], dict
 def main() -> None:
     folder = Path(os.environ["ARBITER_DATA"]) / "chains"
     for name in sys.argv[1:] or CLOSES:
-        quotes = ab.read_chain(folder / name).quotes()
+        chain = ab.read_chain(folder / name)
+        quotes = chain.quotes(shortest_days=MIN_COUNTED_DAYS, fewest_strikes=MIN_COUNTED_STRIKES)
         for title, clock in CLOCKS.items():
             errors, biases = measure_left_out(quotes, clock)
             means = {day: round(float(np.mean(each)), 1) for day, each in biases.items() if each}

@@ -30,6 +30,7 @@ from scipy.special import ndtr
 
 import arbiter as ab
 from arbiter.audit.structural_proof import check_structure
+from arbiter.chains.chain import MIN_COUNTED_DAYS, MIN_COUNTED_STRIKES
 from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, FittedSurface, Roughness
 from arbiter.pricing import black
@@ -336,7 +337,9 @@ def main() -> int:
         rows.append(
             Row("read and clean a full close", time_call(lambda: ab.read_chain(chain).quotes()))
         )
-        close = ab.read_chain(chain).quotes()
+        close = ab.read_chain(chain).quotes(
+            shortest_days=MIN_COUNTED_DAYS, fewest_strikes=MIN_COUNTED_STRIKES
+        )
         memory = measure_memory(close)
         found, surface = measure_fits("a full close", [close])
         rows += [*found, *measure_checks("a full close", surface)]

@@ -33,6 +33,7 @@ from rich.table import Table
 
 import arbiter as ab
 from arbiter.chains import read_chain
+from arbiter.chains.chain import MIN_COUNTED_DAYS, MIN_COUNTED_STRIKES
 from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, FittedSurface, fit
 from arbiter.models.heston import Heston
@@ -103,7 +104,8 @@ def real_quotes(folder: str | None, name: str) -> Quotes | None:
     """The quotes that count of a chain in the data folder, if there is one."""
     if not folder:
         return None
-    quotes = read_chain(Path(folder) / "chains" / name).quotes()
+    chain = read_chain(Path(folder) / "chains" / name)
+    quotes = chain.quotes(shortest_days=MIN_COUNTED_DAYS, fewest_strikes=MIN_COUNTED_STRIKES)
     return quotes.select(find_counted_quotes(quotes))
 
 

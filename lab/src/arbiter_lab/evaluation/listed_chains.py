@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from arbiter.chains import Chain, ChainError, read_chain
+from arbiter.chains.chain import MIN_COUNTED_DAYS, MIN_COUNTED_STRIKES
 from arbiter.chains.source import load_source
 from arbiter.quotes import Quotes
 from arbiter.scoring import Model, find_counted_quotes, score
@@ -65,7 +66,8 @@ def evaluate_chains(
 def _evaluate_chain(path: Path, methods: Sequence[Method]) -> list[Row]:
     try:
         chain = _read(path)
-        quotes = chain.quotes()
+        # the operator was not trained on expiries of a day
+        quotes = chain.quotes(shortest_days=MIN_COUNTED_DAYS, fewest_strikes=MIN_COUNTED_STRIKES)
         quotes = quotes.select(find_counted_quotes(quotes))
         if not len(quotes):
             raise ValueError("no expiry counts: none has 2 days and 8 strikes with a spread")
