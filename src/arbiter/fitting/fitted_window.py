@@ -14,7 +14,13 @@ from arbiter.fitting.loss import EXACT_LOSS_PER_QUOTE
 from arbiter.fitting.misfit import QuoteMisfit
 from arbiter.fitting.roughness import measure_ties_beyond
 from arbiter.fitting.smoothing import compute_unevenness
-from arbiter.fitting.window_objective import ORDER_SLACK, Window, WindowObjective, WindowPoint
+from arbiter.fitting.window_objective import (
+    ORDER_SLACK,
+    Window,
+    WindowObjective,
+    WindowPoint,
+    select_expiries,
+)
 from arbiter.inputs import freeze_array
 from arbiter.quotes import Quotes
 
@@ -146,10 +152,9 @@ class FittedWindow:
         roughness -= measure_ties_beyond(knots, reach, own)
         start, stop = np.searchsorted(source.quotes.expiry, [first, end])
         loss = float(source.options.loss(result.residuals[start:stop]).value.sum())
-        before = source.quotes.select(
-            (source.quotes.expiry >= first) & (source.quotes.expiry < end)
-        )
-        loss += QuoteMisfit.from_quotes(before, source.options).measure_bounds(own.reshape(-1))
+        if len(source.quotes.bounds):
+            before = select_expiries(source.quotes, self.window)
+            loss += QuoteMisfit.from_quotes(before, source.options).measure_bounds(own.reshape(-1))
         parts = [result.residuals[:start], point.misfit.residuals, result.residuals[stop:]]
         value = result.objective + point.value - loss - roughness
         return value, freeze_array(np.concatenate(parts))

@@ -104,9 +104,7 @@ class WindowObjective:
             window: The expiries that move.
             logs: ``(L, n)`` log-slopes of all expiries.
         """
-        here = (quotes.expiry >= window.first) & (quotes.expiry < window.end)
-        own = replace(quotes, endings=()).select(here)
-        misfit = QuoteMisfit.from_quotes(own, source.options)
+        misfit = QuoteMisfit.from_quotes(select_expiries(quotes, window), source.options)
         first, end = window.fixed_first, min(window.end + 1, quotes.maturities.size)
         before, after = logs[first : window.first].reshape(-1), logs[window.end : end].reshape(-1)
         layout = UnknownLayout(misfit.layout.knots, end - first, 1)
@@ -155,3 +153,9 @@ class WindowObjective:
         """The expiries of the window and the fixed ones beside it."""
         layout = self.misfit.layout
         return layout.expiry_count + (self.before.size + self.after.size) // layout.knot_count
+
+
+def select_expiries(quotes: Quotes, window: Window) -> Quotes:
+    """The quotes of a window; how its expiries ended is not told."""
+    here = (quotes.expiry >= window.first) & (quotes.expiry < window.end)
+    return replace(quotes, endings=()).select(here)
