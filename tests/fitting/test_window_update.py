@@ -14,6 +14,7 @@ from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, FittedSurface, fit, window_update
 from arbiter.fitting.objective import FitObjective
 from arbiter.quotes import AskBounds, Quotes
+from arbiter.timing.clock import Clock
 from arbiter.vix.prior import vix_prior
 from arbiter_lab.evaluation.heston_surfaces import heston_surface
 from counts import count
@@ -200,3 +201,19 @@ def test_updates_of_a_listed_chain_are_fits_of_all_quotes(
             updated, whole = surface.update(moved), fit_again(surface, moved)
             assert measure_gap(updated, whole, moved) < most
         assert measure_gap(surface, whole, moved) > most  # control: the shift moved something
+
+
+def test_an_update_keeps_the_clock_of_the_fit() -> None:
+    """The new quotes come from a reader that knows of no clock."""
+    quotes = replace(heston_surface(831).quotes, as_of=np.datetime64("2026-01-05T12:00"))
+    surface = fit(quotes, options=FitOptions(tolerance=1e-6), clock=Clock.trading())
+    moved = move_expiry(quotes, 4, np.full(len(quotes), 0.5))
+    updated, whole = surface.update(moved), fit_again(surface, moved.with_clock(Clock.trading()))
+    assert updated.clock == surface.clock == Clock.trading()
+    assert measure_gap(updated, whole, moved) < 0.05
+    between = np.sqrt(quotes.maturities[4:6].prod())
+    assert float(updated.iv(0.0, between)) == pytest.approx(float(whole.iv(0.0, between)), rel=1e-4)
+    later = surface.update(replace(quotes, forwards=1.01 * quotes.forwards))
+    assert later.clock == Clock.trading()
+    plain = fit_again(surface, moved)  # the control: without the clock it runs otherwise between
+    assert abs(float(plain.iv(0.0, between)) / float(whole.iv(0.0, between)) - 1.0) > 1e-3

@@ -211,7 +211,7 @@ class FittedSurface(Surface):
         return rebuild_with_result, (type(self), plain_surface(self), more)
 
     def update(self, quotes: Quotes) -> FittedSurface:
-        """The surface after some quotes changed, with the same roughness: a fit of few expiries.
+        """The surface after some quotes changed, with the same roughness and clock: few are fitted.
 
         Expiries beside those that changed move as well, as far as roughness and order carry. The
         result is that of a whole fit with the same weights, to less than a twentieth of a

@@ -28,7 +28,7 @@ MAX_GAIN_BESIDE = 0.00125
 
 
 def update_surface(surface: FittedSurface, quotes: Quotes) -> FittedSurface:
-    """The surface with some quotes replaced, its roughness kept.
+    """The surface with some quotes replaced, its roughness and its clock kept.
 
     Args:
         surface: A direct fit of one component, without a prior and without the VIX.
@@ -39,6 +39,7 @@ def update_surface(surface: FittedSurface, quotes: Quotes) -> FittedSurface:
     """
     began = time.perf_counter()
     before = source, _ = _require_plain_fit(surface, quotes)
+    quotes = replace(quotes, clock=source.quotes.clock, time=source.quotes.time)
     changed = np.flatnonzero(_find_changed_expiries(source.quotes, quotes))
     if not changed.size:
         return _follow_forwards(surface, source, quotes)
