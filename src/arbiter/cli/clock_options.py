@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -96,12 +95,13 @@ def _make_event(when: str, name: str, variance: str, where: str) -> Event:
 
 def event_lines(clock: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     """Rows about the implied moves of events, from what ``fit.json`` says of the clock."""
+    from arbiter.timing.clock import Clock
+
     rows: list[tuple[str, str]] = []
-    for event in [] if clock is None else clock["events"]:
-        variance, error = event["variance"], event["error"]
-        move = f"{event['name']}, {event['when'].replace('T', ' ')}: {math.sqrt(variance):.2%}"
-        if error is not None:
-            low, high = max(variance - 2.0 * error, 0.0), variance + 2.0 * error
-            move += f" ({math.sqrt(low):.2%} to {math.sqrt(high):.2%} with two standard errors)"
+    for event in () if clock is None else Clock.from_dict(clock).events:
+        move = f"{event.name}, {str(event.moment).replace('T', ' ')}: {event.move:.2%}"
+        if event.move_range is not None:
+            low, high = event.move_range
+            move += f" ({low:.2%} to {high:.2%} with two standard errors)"
         rows.append(("" if rows else "implied move", move))
     return rows

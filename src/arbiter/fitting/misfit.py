@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from arbiter.conventions import Array
 from arbiter.fitting.bound_misfit import BoundMisfit, BoundPoint, mix_components
+from arbiter.fitting.interior_point import Expansion
 from arbiter.fitting.loss import Cost
 from arbiter.fitting.normal_equations import add_normal_equations
 from arbiter.fitting.options import FitOptions
@@ -180,6 +181,17 @@ class MisfitPoint:
         rows, factor = self._scale_jacobian(above.pricer, prices, scale)
         add_normal_equations(rows, force, above.starts, factor, found.gradient, found.band)
         return found
+
+    def expand(self, value: float, gradient: Array, band: Array) -> Expansion:
+        """The quadratic model of this loss and a roughness.
+
+        Args:
+            value: Both together.
+            gradient: ``(p,)`` of the roughness.
+            band: ``(p, w)`` its matrix.
+        """
+        local = self.linearisation
+        return Expansion(value, gradient + local.gradient, band + local.band)
 
     def linearise(self, cost: Cost) -> Linearisation:
         """The linearisation here of any loss of the residuals.

@@ -196,9 +196,9 @@ class FitPoint:
     @cached_property
     def expansion(self) -> Expansion:
         """The objective with gradient and Gauss-Newton matrix, computed once."""
-        local = self.misfit.linearisation
-        gradient = self.roughness_gradient + local.gradient
-        return Expansion(self.value, gradient, self.objective.quadratic.band + local.band)
+        return self.misfit.expand(
+            self.value, self.roughness_gradient, self.objective.quadratic.band
+        )
 
 
 def build_order(layout: UnknownLayout, highest_log_slope: float) -> OrderConstraints:

@@ -62,9 +62,7 @@ class WindowPoint:
     @cached_property
     def expansion(self) -> Expansion:
         """The objective with gradient and Gauss-Newton matrix over the window's unknowns."""
-        local = self.misfit.linearisation
-        gradient = self.roughness_gradient + local.gradient
-        return Expansion(self.value, gradient, self.objective.band + local.band)
+        return self.misfit.expand(self.value, self.roughness_gradient, self.objective.band)
 
 
 @dataclass(frozen=True, eq=False)

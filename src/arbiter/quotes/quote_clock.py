@@ -26,15 +26,13 @@ class QuotedSmile(NamedTuple):
 def resolve_clock(
     clock: Clock, as_of: np.datetime64, smile: QuotedSmile
 ) -> tuple[Clock, TimeChange, tuple[str, ...]]:
-    """The clock with a variance for every event, where it stands, and what there is to say.
+    """A clock of events with a variance for each, where it stands, and what there is to say.
 
     Raises:
         ValueError: For an event in the past, or where the quotes cannot tell a variance.
     """
     last = float(smile.maturities[-1])
     plain = clock.change_time(as_of, last)
-    if not clock.events:
-        return clock, plain, ()
     moments = np.array([event.moment for event in clock.events])
     T = (moments - as_of) / np.timedelta64(1, "m") / MINUTES_PER_YEAR
     if T.min() <= 0.0:

@@ -128,6 +128,10 @@ class Quotes:
             return replace(self, clock=None, time=None)
         if self.as_of is None:
             raise ValueError("a clock needs the moment of the quotes: give them an as_of")
+        if not clock.events:
+            return replace(
+                self, clock=clock, time=clock.change_time(self.as_of, float(self.maturities[-1]))
+            )
         low, high = (iv**2 * self.T for iv in (self.iv_bid, self.iv_ask))
         smile = QuotedSmile(self.maturities, self.expiry, self.k, low, high)
         full, time, warnings = resolve_clock(clock, self.as_of, smile)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +21,7 @@ from arbiter.report.number_format import (
     format_percent,
     format_significant,
 )
+from arbiter.timing.clock import Clock
 
 MAX_EXCLUDED_ROWS = 300  # of excluded quotes; the rest is counted
 MAX_FINDINGS = 50
@@ -119,13 +119,11 @@ def event_table(clock: Mapping[str, Any] | None) -> Table | None:
     if not clock:
         return None
     rows = []
-    for event in clock["events"]:
-        variance, error = event["variance"], event["error"]
-        given = error is None
-        ends = [] if given else [max(variance - 2.0 * error, 0.0), variance + 2.0 * error]
-        span = "given" if given else " to ".join(format_percent(math.sqrt(end)) for end in ends)
-        move = format_percent(math.sqrt(variance))
-        rows.append([event["name"], event["when"].replace("T", " "), move, span])
+    for event in Clock.from_dict(clock).events:
+        ends = event.move_range
+        span = "given" if ends is None else " to ".join(format_percent(end) for end in ends)
+        when = str(event.moment).replace("T", " ")
+        rows.append([event.name, when, format_percent(event.move), span])
     weights = ", ".join(
         f"{name} {format_number(clock[name], 3)}" for name in ("overnight", "weekend", "holiday")
     )

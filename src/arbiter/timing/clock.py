@@ -64,6 +64,14 @@ class Event:
         """The implied move: the standard deviation of the jump."""
         return None if self.variance is None else float(np.sqrt(self.variance))
 
+    @property
+    def move_range(self) -> tuple[float, float] | None:
+        """The implied move with two standard errors of the variance; None where it is given."""
+        if self.variance is None or self.error is None:
+            return None
+        low, high = self.variance - 2.0 * self.error, self.variance + 2.0 * self.error
+        return float(np.sqrt(max(low, 0.0))), float(np.sqrt(high))
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
         return {**asdict(self), "when": str(self.moment)}
