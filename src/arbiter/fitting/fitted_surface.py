@@ -121,7 +121,7 @@ class FitResult:
 
     @classmethod
     def from_stored(cls, plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> FitResult:
-        """The result from what a file keeps; it holds no clock, and seconds are zero."""
+        """The result from what a file keeps: seconds are not, and are zero."""
         parts = {name: plain[name] for name in _PLAIN_RESULT_FIELDS}
         return cls(
             **parts,
@@ -319,7 +319,7 @@ def build_surface(
 
 
 def _summary_without_time(result: FitResult) -> dict[str, Any]:
-    """What a saved surface remembers: no clock, so that the same fit gives the same file."""
+    """What a saved surface remembers: no seconds, so that the same fit gives the same file."""
     return {name: value for name, value in result.to_dict().items() if name != "seconds"}
 
 

@@ -66,8 +66,8 @@ class OperatorResult:
 class OperatorSurface(Surface):
     """A :class:`~arbiter.surface.Surface` from one pass of the operator, and what may follow it.
 
-    Copies, other processes and files keep the result; a file holds no clock. Asked about the VIX
-    without having seen a quote on it, it answers with the law that
+    Copies, other processes and files keep the result, files without its seconds. Asked about the
+    VIX without having seen a quote on it, it answers with the law that
     :func:`~arbiter.vix.prior.vix_prior` makes likely, and logs that once.
 
     Attributes:
