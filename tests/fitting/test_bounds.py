@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import arbiter as ab
-from arbiter.fitting.loss import hinge
+from arbiter.fitting.loss import Loss
 from arbiter.fitting.objective import FitObjective
 from arbiter.maturity_scores import score_by_maturity
 from arbiter.quotes import AskBounds, Quotes
@@ -93,12 +93,14 @@ def test_gradient_of_the_loss_is_its_slope(components: int) -> None:
 
 
 def test_the_wall_is_flat_then_square_then_linear() -> None:
-    r = np.array([-1.0, 0.0, 0.3, 0.6, 1.6])
-    cost = hinge(r, 20.0, 0.6)
-    np.testing.assert_allclose(cost.value, [0.0, 0.0, 0.9, 3.6, 15.6])
-    np.testing.assert_allclose(cost.slope, [0.0, 0.0, 6.0, 12.0, 12.0])
+    r = np.array([-1.0, 0.6, 0.9, 1.2, 2.2])  # half asks from half of the ask: the ask is at 1
+    cost = Loss(rim=0.0).above(r)
+    np.testing.assert_allclose(cost.value, [0.0, 0.0, 0.9, 3.6, 15.6], atol=1e-12)
+    np.testing.assert_allclose(cost.slope, [0.0, 0.0, 6.0, 12.0, 12.0], atol=1e-12)
     np.testing.assert_allclose(cost.weight[[0, 1, 2]], [0.0, 0.0, 20.0])
     assert cost.weight[4] * r[4] == pytest.approx(cost.slope[4])
+    rim = Loss().above(r).slope - cost.slope
+    np.testing.assert_allclose(rim, [0.0, 0.0, 0.0, 50.0, 50.0])  # beyond the ask and no earlier
 
 
 def test_an_update_follows_a_bound_that_changes() -> None:
@@ -112,7 +114,12 @@ def test_an_update_follows_a_bound_that_changes() -> None:
     value = objective.evaluate(np.log(updated.slopes[0]).reshape(-1)).value
     assert updated.result.objective == pytest.approx(value, rel=1e-9)
     back = updated.update(market())
-    value = objective.with_bounds(None).evaluate(np.log(back.slopes[0]).reshape(-1)).value
+    value = (
+        FitObjective.from_quotes(market(), options)
+        .with_roughness(ROUGH)
+        .evaluate(np.log(back.slopes[0]).reshape(-1))
+        .value
+    )
     assert back.result.objective == pytest.approx(value, rel=1e-9)
     np.testing.assert_allclose(updated.result.residuals, whole.result.residuals, atol=0.05)
     assert free.update(market()) is free  # the control

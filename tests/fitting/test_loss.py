@@ -11,7 +11,7 @@ from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, Loss, Roughness
 
 R = np.linspace(-6.0, 6.0, 2401)
-LOSSES = [Loss(), Loss(wall=0.0), Loss(inside=0.2, wall=50.0, edge=0.95, far=1.5)]
+LOSSES = [Loss(), Loss(rim=0.0), Loss(wall=0.0), Loss(inside=0.2, wall=50.0, edge=0.9, far=1.5)]
 
 
 @st.composite
@@ -22,13 +22,14 @@ def losses(draw: st.DrawFn) -> Loss:
         wall=draw(st.floats(0.0, 100.0)),
         edge=edge,
         far=edge + draw(st.floats(0.05, 5.0)),
+        rim=draw(st.sampled_from([0.0, 30.0, 1000.0])),
     )
 
 
 def slope_error(loss: Loss, slope: Array) -> float:
     step = 1e-5
     difference = (loss(R + step).value - loss(R - step).value) / (2.0 * step)
-    stiffness = loss.inside + loss.wall  # a kink of the slope is averaged over the step
+    stiffness = loss.inside + loss.wall + loss.rim  # a kink of the slope is averaged over the step
     return float(np.max(np.abs(slope - difference)) / (1.0 + stiffness))
 
 
@@ -36,7 +37,7 @@ def slope_error(loss: Loss, slope: Array) -> float:
 def test_the_slope_is_the_derivative_of_the_value(loss: Loss) -> None:
     slope = loss(R).slope
     assert slope_error(loss, slope) < 1e-5
-    wrong = slope + 0.01 * (1.0 + loss.inside + loss.wall) * (np.abs(R) > 5.0)
+    wrong = slope + 0.01 * (1.0 + loss.inside + loss.wall + loss.rim) * (np.abs(R) > 5.0)
     assert slope_error(loss, wrong) > 1e-3
 
 
@@ -54,7 +55,9 @@ def test_the_weight_is_the_curvature_inside_and_reweights_the_force_far_out() ->
         assert np.all(cost.weight > 0.0)  # every step of Gauss-Newton is a descent
         far = np.abs(R) > loss.far
         assert np.allclose((cost.weight * R)[far], cost.slope[far])
-        smooth = ~far & (np.abs(np.abs(R) - loss.edge) > 0.02) & (np.abs(R) < loss.far - 0.02)
+        kinks = np.array([loss.edge, loss.far] + [0.95, 1.0] * (loss.rim > 0.0))
+        apart = np.abs(np.abs(R)[:, None] - kinks).min(axis=1) > 0.02
+        smooth = ~far & apart & ((np.abs(R) < 0.95) | (loss.rim == 0.0))
         curvature = (loss(R + 1e-3).slope - loss(R - 1e-3).slope) / 2e-3
         assert np.allclose(cost.weight[smooth], curvature[smooth])
         assert not np.allclose(cost.weight[far], curvature[far])  # the loss is linear there
@@ -65,6 +68,10 @@ def test_inside_the_spread_the_pull_is_gentle_and_outside_it_is_bounded() -> Non
     assert np.allclose(loss(np.array([0.1, 0.5, 0.8])).slope, [0.1, 0.5, 0.8])
     at_edge, outside = loss(np.array([0.8, 1.0])).slope
     assert outside > 3.0 * at_edge  # the wall
+    gentle = loss.without_rim()
+    assert np.allclose(gentle(np.array([0.9, 0.95])).slope, loss(np.array([0.9, 0.95])).slope)
+    rim = loss(np.array([1.0, 3.0])).slope - gentle(np.array([1.0, 3.0])).slope
+    assert np.allclose(rim, 50.0)  # it is reached at the edge of the spread and grows no further
     bound = loss(np.array([loss.far])).slope[0]
     assert np.all(np.abs(loss(np.array([-1e6, 10.0, 1e9])).slope) == bound)
     assert Loss(far=1e12)(np.array([1e6])).slope[0] > 1e5 * bound  # without the far part: not
@@ -72,7 +79,14 @@ def test_inside_the_spread_the_pull_is_gentle_and_outside_it_is_bounded() -> Non
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"inside": 0.0}, {"wall": -1.0}, {"edge": 0.0}, {"edge": 3.0, "far": 3.0}, {"far": np.nan}],
+    [
+        {"inside": 0.0},
+        {"wall": -1.0},
+        {"rim": -1.0},
+        {"edge": 0.0},
+        {"edge": 3.0, "far": 3.0},
+        {"far": np.nan},
+    ],
 )
 def test_a_loss_that_is_none_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="0 < edge < far"):

@@ -327,7 +327,7 @@ def steep(surface: Surface, slope: float) -> Surface:
 def test_a_guide_with_steep_tails_is_followed_where_quotes_are(
     operator: Operator, monkeypatch: pytest.MonkeyPatch, judged: bool
 ) -> None:
-    # a bound below the guide's tails bends the fit far inside the quotes
+    # a bound of slopes below the guide's tails bends the fit far inside the quotes
     made = heston_surface(3000, hard=True)
     guide = steep(operator(made.quotes), 12.0)
 

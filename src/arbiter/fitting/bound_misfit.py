@@ -8,14 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from arbiter.conventions import Array, Indices
-from arbiter.fitting.loss import Cost, hinge
+from arbiter.fitting.loss import Cost, Loss
 from arbiter.fitting.options import FitOptions
 from arbiter.fitting.unknowns import UnknownLayout
 from arbiter.pricing import black
 from arbiter.pricing.price_derivatives import KnotQuadrature, OtmPricer, QuotePrices, SliceIntegrals
 from arbiter.quotes import Quotes
-
-_WALL_SHARE = 0.8  # of the ask: where the wall begins
 
 
 class BoundPoint(NamedTuple):
@@ -29,23 +27,23 @@ class BoundPoint(NamedTuple):
 class BoundMisfit:
     """The loss of asks without a bid: a wall from four fifths of the ask on, no pull below it.
 
+    Such a quote lies between zero and its ask, so half of the ask is its half-spread.
+
     Attributes:
         expiry: ``(u,)`` expiry of each.
         starts: ``(L+1,)`` the first of each expiry.
         pricer: Prices at any slopes.
-        edge: ``(u,)`` prices at which the walls begin.
-        units: ``(u,)`` units of the distances past them, in price: half of the ask, or more.
-        wall: Stiffness, as of a quote.
-        far: Distance at which the loss turns linear.
+        ask: ``(u,)``.
+        units: ``(u,)`` half of the ask, or more.
+        loss: Of a quote; here without its pull, and on one side.
     """
 
     expiry: Indices
     starts: Indices
     pricer: OtmPricer
-    edge: Array
+    ask: Array
     units: Array
-    wall: float
-    far: float
+    loss: Loss
 
     @classmethod
     def from_quotes(
@@ -62,12 +60,9 @@ class BoundMisfit:
         bounds, (count, _) = quotes.bounds, layout.shape
         if not len(bounds):
             return None
-        edge = _WALL_SHARE * bounds.ask
-        T, volatility = (
-            quotes.maturities[bounds.expiry],
-            black.implied_total_volatility(edge, bounds.k),
-        )
-        vega = np.asarray(black.vega(bounds.k, volatility.volatility)) * np.sqrt(T)
+        volatility = black.implied_total_volatility(bounds.ask, bounds.k).volatility
+        vega = np.asarray(black.vega(bounds.k, volatility))
+        vega *= np.sqrt(quotes.maturities[bounds.expiry])
         return BoundMisfit(
             bounds.expiry,
             np.searchsorted(bounds.expiry, np.arange(count + 1)),
@@ -76,10 +71,9 @@ class BoundMisfit:
                 np.concatenate([bounds.expiry + j * count for j in range(layout.components)]),
                 np.tile(bounds.k, layout.components),
             ),
-            edge,
+            bounds.ask,
             np.fmax(0.5 * bounds.ask, options.finest * vega),
-            options.loss.wall,
-            0.5 * options.loss.far,
+            options.loss,
         )
 
     def evaluate_at(self, slices: SliceIntegrals, shares: Array) -> BoundPoint:
@@ -90,8 +84,8 @@ class BoundMisfit:
             shares: Of the second component, as the layout has them.
         """
         prices = self.pricer.price_quotes(slices)
-        past = (mix_components(prices, shares, self.expiry) - self.edge) / self.units
-        return BoundPoint(prices, hinge(past, self.wall, self.far))
+        price = mix_components(prices, shares, self.expiry)
+        return BoundPoint(prices, self.loss.above(1.0 + (price - self.ask) / self.units))
 
 
 def mix_components(prices: QuotePrices, shares: Array, expiry: Indices) -> Array:

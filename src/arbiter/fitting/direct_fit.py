@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 
 from arbiter.conventions import Array
 from arbiter.fitting import initial_point, joint_fit, smoothing
-from arbiter.fitting.bound_misfit import BoundMisfit
 from arbiter.fitting.fit_end import FitEnd
 from arbiter.fitting.fitted_surface import FitInput, FitResult, FittedSurface, build_surface
 from arbiter.fitting.interior_point import InteriorPoint, Status
@@ -105,13 +104,11 @@ class FitStage(NamedTuple):
         interior: Where it has come to.
         status: How the choice of weights ended.
         choice: How they were chosen, and the trust in a prior.
-        bounds: Asks without a bid, which had no part in the choice; None where all is counted.
     """
 
     interior: InteriorPoint[FitPoint]
     status: Status
     choice: tuple[str, float | None]
-    bounds: BoundMisfit | None
 
 
 def begin_fit(
@@ -131,9 +128,7 @@ def begin_fit(
         else initial_point.start_from_surface(model, start)
     )
     given = isinstance(options.roughness, Roughness)
-    bounds = None if given else model.misfit.bounds
-    if bounds is not None:  # walls that come and go would make the choice a matter of chance
-        model = model.with_bounds(None)
+    model = model.while_choosing(not given)
     if isinstance(options.roughness, Roughness):
         model = model.with_roughness(options.roughness)
     interior = InteriorPoint.start_at(
@@ -143,18 +138,16 @@ def begin_fit(
     if not given:
         interior, status = _choose_roughness(interior)
     trust = interior.point.objective.trust if prior is not None else None
-    return FitStage(interior, status, ("given" if given else str(options.roughness), trust), bounds)
+    return FitStage(interior, status, ("given" if given else str(options.roughness), trust))
 
 
 def finish_fit(stage: FitStage, began: float) -> FittedSurface:
     """The surface of SPX quotes alone."""
-    interior, status, choice, bounds = stage
+    interior, status, choice = stage
     if status is Status.CONVERGED:
-        objective = interior.point.objective
+        objective = interior.point.objective.while_choosing(False)
         options = objective.options
-        if bounds is not None:
-            walled = objective.with_bounds(bounds)
-            interior = interior.with_objective(walled, walled.evaluate(interior.point.misfit.z))
+        interior = interior.with_objective(objective, objective.evaluate(interior.z))
         left = options.iterations - interior.iterations
         interior, status = interior.run(options.tolerance, left)
     return build_fitted_surface(FitEnd.from_iterate(interior, status), choice, began)
@@ -277,7 +270,6 @@ def _surface_from_end(ended: FitEnd, result: FitResult, matrix: Array) -> Fitted
         objective.quotes,
         objective.options,
         None if np.all(factors == 1.0) else freeze_array(factors),
-        objective.highest_log_slope,
         ended.optimum,
     )
     surface = build_surface(source, np.exp(logs), result, matrix, weights, ended.coupling)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from arbiter.conventions import Array
@@ -16,8 +17,9 @@ class FitEnd(NamedTuple):
     """The last iterate of a fit, seen from the SPX side.
 
     Attributes:
-        point: The objective of the SPX quotes there.
-        matrix: Its Gauss-Newton matrix with the constraints' stiffness, banded.
+        point: The objective of the SPX quotes there, of whose loss the rim is left out.
+        matrix: The Gauss-Newton matrix without the rim, with the stiffness of the constraints and
+            of asks without a bid, banded.
         value: The objective of all quotes.
         iterations: Steps of all stages.
         status: How the last stage ended.
@@ -50,11 +52,12 @@ class FitEnd(NamedTuple):
             barrier = duals / interior.slacks[:links].reshape(-1, n)
             reach = point.misfit.misfit.smiles.quoted_range()
             optimum = Optimum(*(freeze_array(a) for a in (duals, barrier, reach)))
-        return cls(
-            point,
-            interior.matrix(),
-            point.value,
-            interior.iterations,
-            status,
-            optimum=optimum,
-        )
+        ended = leave_out_rim(point, interior.matrix())
+        return cls(*ended, point.value, interior.iterations, status, optimum=optimum)
+
+
+def leave_out_rim(point: FitPoint, matrix: Array) -> tuple[FitPoint, Array]:
+    """A point and its matrix as they are without the rim, which says nothing about noise."""
+    misfit = point.misfit.while_choosing()
+    change = misfit.of_quotes.band - point.misfit.of_quotes.band
+    return replace(point, misfit=misfit), matrix + change

@@ -177,7 +177,6 @@ class FitInput:
         quotes: All of them.
         options: Of the fit.
         weights: ``(m,)`` factors of each quote's loss; None for ones.
-        highest_log_slope: The upper bound of the log-slopes.
         optimum: What an update must know of the expiries that it keeps; None but after a fit of
             one component.
     """
@@ -185,7 +184,6 @@ class FitInput:
     quotes: Quotes
     options: FitOptions
     weights: Array | None
-    highest_log_slope: float
     optimum: Optimum | None
 
 

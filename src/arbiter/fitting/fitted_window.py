@@ -12,6 +12,7 @@ from arbiter.fitting.fitted_surface import FitInput, FittedSurface, Optimum
 from arbiter.fitting.interior_point import InteriorPoint, Status
 from arbiter.fitting.loss import EXACT_LOSS_PER_QUOTE
 from arbiter.fitting.misfit import QuoteMisfit
+from arbiter.fitting.objective import HIGHEST_LOG_SLOPE
 from arbiter.fitting.roughness import measure_ties_beyond
 from arbiter.fitting.smoothing import compute_unevenness
 from arbiter.fitting.window_objective import (
@@ -62,7 +63,7 @@ class FittedWindow:
         """The fit of a window to ``quotes``, from the log-slopes ``(L, n)`` of all expiries."""
         (source, optimum), result = before, surface.result
         objective = WindowObjective.from_quotes(quotes, source, result.roughness, window, logs)
-        z = _open_slacks(logs, window, source.highest_log_slope)
+        z = _open_slacks(logs, window)
         # what counts as converged is the same as in a fit of all quotes
         scale = max(result.objective, EXACT_LOSS_PER_QUOTE * len(quotes))
         interior = InteriorPoint.start_at(objective, objective.build_constraints(), z, scale)
@@ -171,14 +172,14 @@ class FittedWindow:
         """The information of the whole fit, of which the window's is new."""
         point, result, interior = self.interior.point, self.surface.result, self.interior
         n, (first, end) = self.surface.knots.size, self.window
-        stiffness = self.source.options.loss(result.residuals).weight
+        stiffness = self.source.options.loss.without_rim()(result.residuals).weight
         uneven = compute_unevenness(result.freedom, np.ones(stiffness.size), stiffness)
         matrix = self.surface.uncertainty.matrix.copy()
         table = matrix.reshape(-1, n, matrix.shape[1])  # (L, n, w)
         _add_barrier(table, self._links, -self.optimum.barrier[self._links])
         rows = point.objective.quadratic.band[point.objective.own]
         whole, quoted = point.misfit.linearisation.band, point.misfit.of_quotes.band
-        rows = rows + quoted / uneven + (whole - quoted)
+        rows = rows + point.misfit.while_choosing().of_quotes.band / uneven + (whole - quoted)
         table[first:end] = rows.reshape(end - first, n, -1)
         barrier = interior.duals / interior.slacks
         links = self._link_values(barrier)
@@ -213,12 +214,12 @@ def _add_barrier(table: Array, links: slice, barrier: Array) -> None:
     table[links, :, n] -= barrier
 
 
-def _open_slacks(logs: Array, window: Window, highest: float) -> Array:
+def _open_slacks(logs: Array, window: Window) -> Array:
     """The log-slopes ``(p,)`` of a window, moved strictly inside the order with its neighbours."""
     own = logs[window.first : window.end].copy()
     steps = len(own) + 1
     low = logs[window.first - 1] if window.first > 0 else own[0] - _MAX_START_SLACK
-    high = logs[window.end] if window.end < len(logs) else np.full(len(low), highest)
+    high = logs[window.end] if window.end < len(logs) else np.full(len(low), HIGHEST_LOG_SLOPE)
     low, high = low - 0.5 * ORDER_SLACK, high + 0.5 * ORDER_SLACK
     room = np.minimum(_START_SLACK_SHARE * (high - low) / steps, _MAX_START_SLACK)
     for at in range(len(own)):

@@ -97,7 +97,6 @@ class GuidedObjective(FitObjective):
             misfit=plain.misfit,
             penalty=plain.penalty,
             mean=plain.mean,
-            highest_log_slope=cls.raise_slope_bound(plain.highest_log_slope, logs),
             roughness=plain.roughness,
             trust=plain.trust,
             guide=logs,

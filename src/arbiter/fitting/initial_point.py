@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from arbiter.conventions import Array
-from arbiter.fitting.objective import LOWEST_LOG_SLOPE, FitObjective
+from arbiter.fitting.objective import HIGHEST_LOG_SLOPE, LOWEST_LOG_SLOPE, FitObjective
 from arbiter.fitting.prior_mean import log_slopes
 from arbiter.surface import Surface
 
@@ -75,7 +75,7 @@ def _move_inside_order(
 
     ``room`` is the distance kept from the order and from the highest slope.
     """
-    (kept, below), layout, highest = room, model.layout, model.highest_log_slope
+    (kept, below), layout, highest = room, model.layout, HIGHEST_LOG_SLOPE
     tau = model.penalty.tau[:, None]
     rate = logs[0] - tau  # (L, n)
     if layout.expiry_count > 1:

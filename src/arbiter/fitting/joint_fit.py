@@ -9,12 +9,12 @@ from scipy.linalg import solve_triangular
 
 from arbiter.conventions import Array
 from arbiter.fitting import banded, smoothing
-from arbiter.fitting.fit_end import FitEnd
+from arbiter.fitting.fit_end import FitEnd, leave_out_rim
 from arbiter.fitting.fitted_surface import VixResult
 from arbiter.fitting.interior_point import InteriorPoint, Status, add_ridge
 from arbiter.fitting.joint_objective import JointObjective, JointPoint
 from arbiter.fitting.loss import EXACT_LOSS_PER_QUOTE
-from arbiter.fitting.objective import FitObjective, FitPoint
+from arbiter.fitting.objective import HIGHEST_LOG_SLOPE, FitObjective, FitPoint
 from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.vix_objective import VixObjective
 from arbiter.fitting.vix_quotes import VixMarket, describe_open_windows, with_windows
@@ -84,7 +84,8 @@ def fit_both_markets(
     warnings = describe_open_windows(model.quotes, market.quotes.maturities)
     quotes = with_windows(model.quotes, market.quotes.maturities)
     fresh = FitObjective.from_quotes(quotes, options, model.misfit.weights, prior)
-    spx = fresh.with_trust(model.roughness, model.trust)
+    rechosen = prior is not None and not isinstance(options.roughness, Roughness)
+    spx = fresh.with_trust(model.roughness, model.trust).while_choosing(rechosen)
     vix = VixObjective.from_market(market, options)
     both = JointObjective(spx, vix.with_roughness(smiles.point.objective.roughness))
     count = len(quotes) + max(len(market.quotes), 1)
@@ -96,8 +97,11 @@ def fit_both_markets(
         interior.point.value + smiles.point.value, _INITIAL_COMPLEMENTARITY_SHARE
     )
     left = max(options.iterations - interior.iterations, options.iterations // 2)
-    if prior is not None and not isinstance(options.roughness, Roughness):
+    if rechosen:
         joint = _rechoose_prior_weights(both, joint, left)
+        both = joint.point.objective
+        both = both.with_spx(both.spx.while_choosing(False))
+        joint = joint.with_objective(both, both.evaluate(joint.z))
     joint, status = joint.run(options.tolerance, max(left - joint.iterations, 1))
     ended = _end_joint_fit(joint, market, status)
     iterations = interior.iterations + smiles.iterations + joint.iterations
@@ -143,8 +147,8 @@ def _interpolate_log_slopes(point: FitPoint, spx: FitObjective) -> Array:
     # volatility is flat before the first expiry and after the last, until slopes near their bound
     early, late = at < tau[0], at > tau[-1]
     found[early] = logs[0] + (at[early] - tau[0])[:, None]
-    room = spx.highest_log_slope - logs[-1]
-    found[late] = spx.highest_log_slope - room * np.exp(-(at[late] - tau[-1])[:, None] / room)
+    room = HIGHEST_LOG_SLOPE - logs[-1]
+    found[late] = HIGHEST_LOG_SLOPE - room * np.exp(-(at[late] - tau[-1])[:, None] / room)
     return np.asarray(found.reshape(-1))
 
 
@@ -168,8 +172,7 @@ def _end_joint_fit(joint: InteriorPoint[JointPoint], market: VixMarket, status: 
     layout = vix.misfit.layout
     slopes = np.exp(vix.z.reshape(layout.shape))
     return FitEnd(
-        point.spx,
-        _spx_matrix(joint),
+        *leave_out_rim(point.spx, _spx_matrix(joint)),
         point.value,
         joint.iterations,
         status,

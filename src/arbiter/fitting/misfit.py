@@ -6,9 +6,9 @@ asked for, the Gauss-Newton linearisation there. Nothing is left behind in the m
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from arbiter.conventions import Array
 from arbiter.fitting.bound_misfit import BoundMisfit, BoundPoint, mix_components
 from arbiter.fitting.interior_point import Expansion
-from arbiter.fitting.loss import Cost
+from arbiter.fitting.loss import Cost, Loss
 from arbiter.fitting.normal_equations import add_normal_equations
 from arbiter.fitting.options import FitOptions
 from arbiter.fitting.unknowns import UnknownLayout
@@ -85,6 +85,9 @@ class QuoteMisfit:
         pricer: Prices at any slopes.
         mid: ``(m,)`` mid prices.
         bounds: The loss of asks without a bid; None where there are none.
+        choosing: Whether the rim of the loss and the bounds are left out, as long as roughness is
+            chosen: what comes and goes with a price at an edge would make the choice a matter of
+            chance.
     """
 
     quotes: Quotes
@@ -96,6 +99,12 @@ class QuoteMisfit:
     pricer: OtmPricer
     mid: Array
     bounds: BoundMisfit | None = field(default=None, kw_only=True)
+    choosing: bool = field(default=False, kw_only=True)
+
+    @property
+    def loss(self) -> Loss:
+        """The loss of a residual."""
+        return self.options.loss.without_rim() if self.choosing else self.options.loss
 
     @classmethod
     def from_quotes(
@@ -125,9 +134,9 @@ class QuoteMisfit:
         prices = self.pricer.price_quotes(slices)
         price = mix_components(prices, shares, self.quotes.expiry)
         residuals = (price - self.mid) / self.half_spreads
-        cost = self.options.loss(residuals)
+        cost = self.loss(residuals)
         loss = float(self.weights @ cost.value)
-        if self.bounds is None:
+        if self.bounds is None or self.choosing:
             return MisfitPoint(self, z, slices, prices, residuals, cost, loss)
         above = self.bounds.evaluate_at(slices, shares)
         loss += float(above.cost.value.sum())
@@ -162,6 +171,13 @@ class MisfitPoint:
     cost: Cost
     loss: float
     bounds: BoundPoint | None = field(default=None, kw_only=True)
+
+    def while_choosing(self) -> Self:
+        """The same point under the loss by which roughness is chosen, without bounds."""
+        misfit = replace(self.misfit, choosing=True)
+        cost = misfit.loss(self.residuals)
+        loss = float(misfit.weights @ cost.value)
+        return replace(self, misfit=misfit, cost=cost, loss=loss, bounds=None)
 
     @cached_property
     def of_quotes(self) -> Linearisation:

@@ -15,7 +15,6 @@ import numpy as np
 
 from arbiter.conventions import Array
 from arbiter.fitting import prior_mean
-from arbiter.fitting.bound_misfit import BoundMisfit
 from arbiter.fitting.interior_point import Expansion
 from arbiter.fitting.misfit import MisfitPoint, QuoteMisfit
 from arbiter.fitting.options import FitOptions, Roughness
@@ -27,11 +26,9 @@ from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 
 LOWEST_LOG_SLOPE = np.log(2e-6)  # log-slope, inside what a surface accepts
+# As high: far puts that are bid at a tick put mass near zero, which takes steep slopes.
+HIGHEST_LOG_SLOPE = float(np.log(MAX_SLOPE)) - 0.03
 _MIN_SHARE, _MAX_SHARE = 1e-6, 0.6
-# Slopes may reach the first, or the second times σ√T of the longest smile, up to the third.
-_MIN_SLOPE_BOUND, _SLOPE_BOUND_MULTIPLE, _MAX_SLOPE_BOUND = 5.0, 3.0, 15.0
-_BOUND_MARGIN = 0.03  # of log-slopes: distance of the bound from what a surface accepts
-_PRIOR_MARGIN = 0.3  # of log-slopes: distance of the bound above the slopes of a prior
 # Two components start looser: too stiff a second one loses its share, and never returns.
 INITIAL_ROUGHNESS = {1: Roughness(1.0, 10.0, 1.0), 2: Roughness(0.1, 1.0, 0.1)}
 _INITIAL_PRIOR_WEIGHT = 1.0  # weight of the distance from a prior
@@ -68,7 +65,6 @@ class FitObjective:
         misfit: The loss of the quotes.
         penalty: The roughness at unit weights.
         mean: What the unknowns are drawn to.
-        highest_log_slope: The upper bound of the log-slopes.
         roughness: Weights of the roughness.
         trust: Share of the prior's shape in the mean.
         quadratic: The roughness with these weights around that mean.
@@ -77,7 +73,6 @@ class FitObjective:
     misfit: QuoteMisfit
     penalty: Penalty
     mean: PackedMean
-    highest_log_slope: float
     roughness: Roughness
     trust: float
     quadratic: QuadraticPenalty = field(init=False)
@@ -105,7 +100,7 @@ class FitObjective:
         layout, smiles = misfit.layout, misfit.smiles
         unquoted = np.asarray(np.diff(smiles.starts) == 0)
         penalty = Penalty(layout, quotes.clock_years, smiles.quoted_range(), unquoted)
-        highest, roughness = _find_slope_bound(misfit), INITIAL_ROUGHNESS[layout.components]
+        roughness = INITIAL_ROUGHNESS[layout.components]
         if prior is None:
             found = prior_mean.make_flat_prior_mean(
                 penalty.tau, layout.knot_count, layout.components
@@ -114,19 +109,9 @@ class FitObjective:
             found = prior_mean.read_prior_mean(
                 prior, layout.knots, quotes.maturities, penalty.tau, penalty.mass
             )
-            highest = cls.raise_slope_bound(highest, found.flat + found.shape)
             roughness = replace(roughness, level=_INITIAL_PRIOR_WEIGHT)
         mean = PackedMean.from_prior_mean(found, layout, prior is not None)
-        return FitObjective(misfit, penalty, mean, highest, roughness, 1.0)
-
-    @staticmethod
-    def raise_slope_bound(highest: float, logs: Array) -> float:
-        """A bound of the log-slopes that lies above ``logs``, to which the fit is drawn.
-
-        A fit that is drawn to slopes beyond its bound bends far inside the quotes to come nearer.
-        """
-        accepted = float(np.log(MAX_SLOPE)) - _BOUND_MARGIN
-        return max(highest, min(float(logs.max()) + _PRIOR_MARGIN, accepted))
+        return FitObjective(misfit, penalty, mean, roughness, 1.0)
 
     @property
     def quotes(self) -> Quotes:
@@ -151,9 +136,9 @@ class FitObjective:
         """The same objective with other weights and another share of the prior's shape."""
         return replace(self, roughness=roughness, trust=trust)
 
-    def with_bounds(self, bounds: BoundMisfit | None) -> Self:
-        """The same objective with the walls of other asks without a bid, or with none."""
-        return replace(self, misfit=replace(self.misfit, bounds=bounds))
+    def while_choosing(self, choosing: bool) -> Self:
+        """The same objective as roughness is chosen by it, or as the last steps take it."""
+        return replace(self, misfit=replace(self.misfit, choosing=choosing))
 
     def without_prior_shape(self) -> Self:
         """The same objective with the flat part of the prior alone."""
@@ -171,7 +156,7 @@ class FitObjective:
 
     def build_constraints(self) -> OrderConstraints:
         """The star order, the nesting of components, and bounds at both ends."""
-        return build_order(self.layout, self.highest_log_slope)
+        return build_order(self.layout)
 
     def _build_quadratic(self) -> QuadraticPenalty:
         return QuadraticPenalty(self.mean.at_trust(self.trust), self.penalty.weigh(self.roughness))
@@ -201,7 +186,7 @@ class FitPoint:
         )
 
 
-def build_order(layout: UnknownLayout, highest_log_slope: float) -> OrderConstraints:
+def build_order(layout: UnknownLayout) -> OrderConstraints:
     """The star order first, then bounds at both ends and the nesting of components."""
     n = layout.knot_count
     index = np.arange(layout.size).reshape(layout.shape)
@@ -212,7 +197,7 @@ def build_order(layout: UnknownLayout, highest_log_slope: float) -> OrderConstra
     offset = [
         np.zeros(index[1:].size),
         np.full(n, -LOWEST_LOG_SLOPE),
-        np.full(n, highest_log_slope),
+        np.full(n, HIGHEST_LOG_SLOPE),
     ]
     if layout.components == 2:
         high += [index[:, n:slopes].ravel(), index[0, -1:], none[:1]]
@@ -223,13 +208,3 @@ def build_order(layout: UnknownLayout, highest_log_slope: float) -> OrderConstra
             np.array([_MAX_SHARE]),
         ]
     return OrderConstraints(np.concatenate(high), np.concatenate(low), np.concatenate(offset))
-
-
-def _find_slope_bound(misfit: QuoteMisfit) -> float:
-    """Upper bound of the log-slopes: mass beyond it lies near zero, below all strikes."""
-    quotes, smiles = misfit.quotes, misfit.smiles
-    final = smiles.quoted[-1]
-    last = slice(smiles.starts[final], smiles.starts[final + 1])
-    v = float(np.median(quotes.iv_mid[last])) * np.sqrt(quotes.maturities[final])
-    bound = np.clip(_SLOPE_BOUND_MULTIPLE * v, _MIN_SLOPE_BOUND, _MAX_SLOPE_BOUND)
-    return float(np.log(bound))

@@ -45,7 +45,7 @@ INITIAL_COMPLEMENTARITY_SHARE = 0.01  # complementarity at the start, of the los
 def choose_initial_weights(interior: InteriorPoint[FitPoint]) -> InteriorPoint[FitPoint]:
     """The same iterate, which is at the prior, with weights and trust for its first steps."""
     misfit, model = interior.point.misfit, interior.point.objective
-    soft = replace(model.options.loss, wall=0.0, far=LINEAR_LOSS_HALF_SPREADS)
+    soft = replace(model.options.loss, wall=0.0, rim=0.0, far=LINEAR_LOSS_HALF_SPREADS)
     local = LocalQuadratic.at_point(misfit, soft)
     found = local.settle_weights(model)
     found = _solve_without_prior(local, found) or found
@@ -58,7 +58,7 @@ def drop_unlikely_prior(interior: InteriorPoint[FitPoint]) -> InteriorPoint[FitP
     model = interior.point.objective
     if not model.trust > 0.0:
         return None
-    local = LocalQuadratic.at_point(interior.point.misfit, model.options.loss)
+    local = LocalQuadratic.at_point(interior.point.misfit, model.misfit.loss)
     better = _solve_without_prior(local, local.solve(model))
     if better is None:
         return None

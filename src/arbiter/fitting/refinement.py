@@ -61,7 +61,7 @@ def refine(
     """
     began = time.perf_counter()
     require_prior(guide, options)
-    model = GuidedObjective.from_guide(quotes, options, guide)
+    model = GuidedObjective.from_guide(quotes, options, guide).while_choosing(True)
     first = model.with_pull(model.roughness, DEFAULT_PULL)
     z = initial_point.start_from_surface(first, guide)
     interior: InteriorPoint[FitPoint] = InteriorPoint.start_at(
@@ -70,7 +70,7 @@ def refine(
     interior = interior.with_inner_steps(_MAX_INNER_STEPS).with_expected_value(
         0.5 * PRIOR_DISPERSION * len(quotes), INITIAL_COMPLEMENTARITY_SHARE
     )
-    soft = replace(options.loss, wall=0.0, far=LINEAR_LOSS_HALF_SPREADS)
+    soft = replace(options.loss, wall=0.0, rim=0.0, far=LINEAR_LOSS_HALF_SPREADS)
     interior, near = _approach_fit(model, interior, soft)
     free = model.with_pull(near.roughness, None)
     unseen = HeldOutFolds.from_folds(free, held)
@@ -79,8 +79,8 @@ def refine(
         if held
         else DEFAULT_PULL
     )
-    pulled = model.with_pull(near.roughness, pull)
-    interior = reweigh_iterate(interior, pulled).with_expected_value(
+    pulled = model.with_pull(near.roughness, pull).while_choosing(False)
+    interior = interior.with_objective(pulled, pulled.evaluate(interior.z)).with_expected_value(
         near.loss, INITIAL_COMPLEMENTARITY_SHARE
     )
     interior, status = interior.run(options.tolerance, options.iterations - interior.iterations)

@@ -229,7 +229,7 @@ def _variance_from_inverse(point: MisfitPoint, inverse: Array) -> ResidualVarian
     count = float(np.count_nonzero(weights))
     # of a robust loss: the variance of the force over its mean stiffness (Huber 1973). The few
     # quotes that miss by more than their spread do not inform about the noise of the others.
-    edge = float(point.misfit.options.loss(np.ones(1)).slope[0])
+    edge = float(point.misfit.loss(np.ones(1)).slope[0])
     squares = float(np.sum(weights * np.minimum(np.abs(cost.slope), edge) ** 2))
     squares *= count / float(np.sum(weights * cost.weight))
     left = max(count - freedom, 0.0)

@@ -27,7 +27,6 @@ from arbiter.fitting.order_constraints import OrderConstraints
 from arbiter.fitting.prior_mean import make_flat_prior_mean
 from arbiter.fitting.roughness import Penalty
 from arbiter.fitting.vix_quotes import VixMarket
-from arbiter.pricing.knots import DEFAULT_KNOTS
 from arbiter.pricing.price_derivatives import (
     KnotQuadrature,
     OtmPricer,
@@ -36,7 +35,7 @@ from arbiter.pricing.price_derivatives import (
     log_mean_gradient,
 )
 
-VIX_KNOTS = tuple(-x for x in reversed(DEFAULT_KNOTS))  # the long wing of the VIX is the right one
+VIX_KNOTS = tuple(n / 3 for n in range(-14, 17))  # the long wing of the VIX is the right one
 LOWEST_LOG_SLOPE, HIGHEST_LOG_SLOPE = np.log(1e-4), np.log(4.0)  # moments are far from overflow
 _USUAL_VIX_VOLATILITY = 0.8  # volatility of the VIX to start from where no option is quoted
 _BOUND_MARGIN = 0.05
@@ -179,7 +178,7 @@ class VixMisfit(QuoteMisfit):
         options = (rho[quotes.expiry] * prices.price - self.mid) / self.half_spreads
         futures = (quotes.forwards * rho)[market.at] - market.price
         residuals = np.concatenate([options, futures / market.half])
-        cost = self.options.loss(residuals)
+        cost = self.options.loss.without_rim()(residuals)
         loss = float(self.weights @ cost.value)
         ratios = FutureRatios(rho, by_slope)
         return VixMisfitPoint(self, z, slices, prices, residuals, cost, loss, ratios)
@@ -266,7 +265,6 @@ class VixObjective(FitObjective):
             misfit,
             penalty,
             PackedMean.from_prior_mean(flat, layout, is_prior=False),
-            float(HIGHEST_LOG_SLOPE),
             INITIAL_ROUGHNESS[1],
             1.0,
         )

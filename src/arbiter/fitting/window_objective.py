@@ -74,7 +74,6 @@ class WindowObjective:
         quadratic: The roughness of the window and of the fixed expiries beside it.
         before: Log-slopes ``(n,)`` of the fixed expiry before the window; empty if there is none.
         after: Those of the one after it.
-        highest_log_slope: The upper bound of the log-slopes.
         band: ``(p, w)`` the matrix of the roughness over the window's unknowns alone.
     """
 
@@ -82,7 +81,6 @@ class WindowObjective:
     quadratic: QuadraticPenalty
     before: Array
     after: Array
-    highest_log_slope: float
     band: Array = field(init=False)
 
     def __post_init__(self) -> None:
@@ -112,7 +110,7 @@ class WindowObjective:
         penalty = Penalty(layout, quotes.clock_years[first:end], reach)
         centre = make_flat_prior_mean(penalty.tau, layout.knot_count, 1).flat.reshape(-1)
         quadratic = QuadraticPenalty(centre, penalty.weigh(roughness))
-        return cls(misfit, quadratic, before, after, source.highest_log_slope)
+        return cls(misfit, quadratic, before, after)
 
     @property
     def own(self) -> slice:
@@ -134,7 +132,7 @@ class WindowObjective:
         size, first = self.misfit.layout.size, self.before.size
         values = self.join_neighbours(np.zeros(size))
         layout = UnknownLayout(self.misfit.layout.knots, self.expiry_count, 1)
-        order = build_order(layout, self.highest_log_slope)
+        order = build_order(layout)
         offset, ends = order.offset.copy(), []
         for index, sign in ((order.high, 1.0), (order.low, -1.0)):
             free = (index >= first) & (index < first + size)

@@ -11,9 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from arbiter.conventions import Array
-from arbiter.pricing.knots import DEFAULT_KNOTS
 
-KNOTS = DEFAULT_KNOTS
+KNOTS = tuple(n / 3 for n in range(-16, 15))  # those that the network was trained with
 MIN_LOG_RATIO, MAX_LOG_RATIO = -5.0, 5.0  # of g
 MAX_PROPOSED_LOG_RATIO = (
     3.0  # size of g that a network proposes at most: only a start reaches farther

@@ -14,8 +14,16 @@ from arbiter.compiled import compiled
 from arbiter.conventions import Array, Indices
 from arbiter.pricing import normal
 
-# Gaussian coordinates on which slopes live unless a caller brings others: 31 from −5⅓ to 4⅔.
-DEFAULT_KNOTS = tuple(float(x) for x in np.arange(-16, 15) / 3.0)
+# Gaussian coordinates on which the slopes of a fit live unless a caller brings others: thirds, and
+# sixths and ninths in the left wing. There the puts of a few days that are bid at a tick or two lie
+# within one third, dozens of them, and their slopes rise by a factor of a hundred.
+DEFAULT_KNOTS = (
+    -14 / 3,
+    -4.0,
+    *(n / 9 for n in range(-33, -26)),
+    *(n / 6 for n in range(-17, -13)),
+    *(n / 3 for n in range(-6, 12)),
+)
 # Slopes are total volatilities. Up to here the decoder's accuracy is tested.
 MAX_SLOPE = 20.0
 # A segment wider than this is cut (exactly: slopes are linear on it), so that the quadrature
