@@ -99,8 +99,9 @@ def test_the_wall_is_flat_then_square_then_linear() -> None:
     np.testing.assert_allclose(cost.slope, [0.0, 0.0, 6.0, 12.0, 12.0], atol=1e-12)
     np.testing.assert_allclose(cost.weight[[0, 1, 2]], [0.0, 0.0, 20.0])
     assert cost.weight[4] * r[4] == pytest.approx(cost.slope[4])
-    rim = Loss().above(r).slope - cost.slope
-    np.testing.assert_allclose(rim, [0.0, 0.0, 0.0, 50.0, 50.0])  # beyond the ask and no earlier
+    places = np.array([0.9, 0.975, 1.0, 1.5, 2.2])
+    rim = Loss().above(places).slope - Loss(rim=0.0).above(places).slope
+    np.testing.assert_allclose(rim, [0.0, 25.0, 50.0, 25.0, 0.0])  # as for a quote
 
 
 def test_an_update_follows_a_bound_that_changes() -> None:
@@ -133,4 +134,4 @@ def test_few_asks_of_real_chains_are_violated(data_dir: Path, name: str, most: i
     without = replace(quotes, bounds=AskBounds())
     found, loose = (score_by_maturity(ab.fit(part), quotes) for part in (quotes, without))
     assert found.one_sided_violated <= most < loose.one_sided_violated
-    assert abs(found.overall.inside_bid_ask - loose.overall.inside_bid_ask) < 2e-3
+    assert abs(found.overall.inside_bid_ask - loose.overall.inside_bid_ask) < 4e-3

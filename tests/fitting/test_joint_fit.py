@@ -142,13 +142,16 @@ def test_matrix_with_its_columns_is_the_gauss_newton_matrix() -> None:
         point = both.evaluate(z)
         return np.concatenate([point.spx.misfit.residuals, point.vix.misfit.residuals])
 
-    cost = FitOptions().loss(residuals(z))
-    rows = np.empty((cost.weight.size, z.size))
+    loss, seen, indices = FitOptions().loss, residuals(z), len(both.spx.quotes)
+    weight = np.concatenate(
+        [loss(seen[:indices]).weight, loss.without_rim()(seen[indices:]).weight]
+    )
+    rows = np.empty((weight.size, z.size))
     for i in range(z.size):
         step = np.zeros(z.size)
         step[i] = 1e-5
         rows[:, i] = (residuals(z + step) - residuals(z - step)) / 2e-5
-    exact = rows.T @ (cost.weight[:, None] * rows)
+    exact = rows.T @ (weight[:, None] * rows)
     split = both.split
     for model, part in ((both.spx, slice(0, split)), (both.vix, slice(split, None))):
         exact[part, part] += np.stack(

@@ -1,4 +1,4 @@
-"""The loss of a quote: convex, gentle inside the spread, a bounded force far out."""
+"""The loss of a quote: gentle inside the spread, a wall and a rim at its edge, bounded far out."""
 
 from __future__ import annotations
 
@@ -42,9 +42,14 @@ def test_the_slope_is_the_derivative_of_the_value(loss: Loss) -> None:
 
 
 @given(losses())
-def test_the_loss_is_convex_and_even(loss: Loss) -> None:
+def test_the_loss_is_even_and_convex_but_for_the_rim(loss: Loss) -> None:
     cost = loss(R)
-    assert np.all(np.diff(cost.slope) >= -1e-12 * cost.slope.max())
+    rising = np.diff(cost.slope) >= -1e-12 * cost.slope.max()
+    falls = (np.abs(R) > 1.0 - 1e-9) & (np.abs(R) < 2.0 + 1e-9)  # where the rim lets go
+    assert np.all(rising | (falls[1:] & falls[:-1] & (loss.rim > 0.0)))
+    assert np.all(np.diff(loss.without_rim()(R).slope) >= -1e-12 * cost.slope.max())
+    if loss.rim * 0.05 > 1.1 * (loss.inside + loss.wall):  # the control
+        assert not np.all(rising)
     assert np.allclose(cost.value, loss(-R).value, rtol=1e-12)
     assert loss(np.zeros(1)).value[0] == 0.0
 
@@ -70,9 +75,10 @@ def test_inside_the_spread_the_pull_is_gentle_and_outside_it_is_bounded() -> Non
     assert outside > 3.0 * at_edge  # the wall
     gentle = loss.without_rim()
     assert np.allclose(gentle(np.array([0.9, 0.95])).slope, loss(np.array([0.9, 0.95])).slope)
-    rim = loss(np.array([1.0, 3.0])).slope - gentle(np.array([1.0, 3.0])).slope
-    assert np.allclose(rim, 50.0)  # it is reached at the edge of the spread and grows no further
-    bound = loss(np.array([loss.far])).slope[0]
+    places = np.array([0.95, 0.975, 1.0, 1.5, 2.0, 3.0])
+    rim = loss(places).slope - gentle(places).slope
+    assert np.allclose(rim, [0.0, 25.0, 50.0, 25.0, 0.0, 0.0])  # far out a quote is wrong
+    bound = loss(np.array([2.0])).slope[0]
     assert np.all(np.abs(loss(np.array([-1e6, 10.0, 1e9])).slope) == bound)
     assert Loss(far=1e12)(np.array([1e6])).slope[0] > 1e5 * bound  # without the far part: not
 

@@ -39,7 +39,7 @@ from counts import count
 
 T = MATURITY_DAYS / 365.0
 NAMES = ("v0", "kappa", "theta", "sigma", "rho")
-SMOOTH = FitOptions(loss=Loss(wall=0.0, far=1e3))  # least squares
+SMOOTH = FitOptions(loss=Loss(wall=0.0, far=1e3, rim=0.0))  # least squares
 
 
 def report(surface: FittedSurface) -> FitResult:

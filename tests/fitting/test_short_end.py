@@ -141,7 +141,7 @@ def test_short_expiries_of_real_chains_are_fitted_and_cost_the_others_little(
     surface, without = ab.fit(quotes), ab.fit(later)
     assert surface.result.status.value == "converged"
     busiest = "spx_2023-09-14" in name  # two next-day series with 400 asks without a bid
-    assert cost_to_others(later, surface, without) < (0.12 if busiest else 0.1)
+    assert cost_to_others(later, surface, without) < (0.15 if busiest else 0.1)
     under = score_by_maturity(surface, quotes.select(quotes.T < 2.0 / 365.0)).overall
     assert under.inside_bid_ask > (0.95 if busiest else 0.99)
     assert surface.certificate().passed

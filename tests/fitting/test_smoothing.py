@@ -20,7 +20,7 @@ from counts import count
 from dense_matrices import write_out
 
 OPTIONS = FitOptions()
-SMOOTH = FitOptions(loss=Loss(wall=0.0, far=1e3))  # least squares
+SMOOTH = FitOptions(loss=Loss(wall=0.0, far=1e3, rim=0.0))  # least squares
 
 
 def roughness_by_hand(knots: Array, T: Array, u: Array, weights: Roughness, reach: Array) -> float:

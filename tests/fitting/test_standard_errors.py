@@ -47,8 +47,8 @@ def by_differences(surface: FittedSurface, k: Array, T: Array) -> Array:
     gradient = np.zeros((k.size, unknowns.size))
     for i in range(unknowns.size):
         step = np.zeros(unknowns.size)
-        step[i] = 1e-5
-        gradient[:, i] = (volatilities(unknowns + step) - volatilities(unknowns - step)) / 2e-5
+        step[i] = 1e-7  # less than the least share of a component
+        gradient[:, i] = (volatilities(unknowns + step) - volatilities(unknowns - step)) / 2e-7
     matrix = write_out(add_ridge(surface.uncertainty.matrix))
     covariance = surface.uncertainty.dispersion * np.linalg.inv(matrix)
     return np.asarray(np.sqrt(np.einsum("pi,ij,pj->p", gradient, covariance, gradient)))

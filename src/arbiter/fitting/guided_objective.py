@@ -14,6 +14,7 @@ import numpy as np
 
 from arbiter.conventions import Array
 from arbiter.fitting import banded
+from arbiter.fitting.interior_point import add_ridge
 from arbiter.fitting.objective import FitObjective
 from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.prior_mean import log_slopes
@@ -121,8 +122,7 @@ class GuidedObjective(FitObjective):
         drawn = self.pull_band()
         band = rough.band + drawn
         # a product of two Gaussians is one: its mean is where roughness and pull balance
-        ridged = band.copy()
-        ridged[:, 0] += _RIDGE_PRECISION
+        ridged = add_ridge(band, _RIDGE_PRECISION)
         force = banded.multiply(drawn, self.guide - self.mean.flat)
         centre = self.mean.flat + banded.solve(banded.factorise(ridged), force)
         return QuadraticPenalty(centre, band)

@@ -82,10 +82,15 @@ class Objective(Protocol[Point_co]):
         """The function at the unknowns ``z`` ``(p,)``."""
 
 
-def add_ridge(matrix: Array) -> Array:
-    """The banded matrix with a small share of its largest diagonal entry added to all of them."""
+def add_ridge(matrix: Array, least: float = 0.0) -> Array:
+    """The banded matrix with a small share of its largest diagonal entry added to all of them.
+
+    Args:
+        matrix: The banded matrix.
+        least: The least that is added.
+    """
     ridged = matrix.copy()
-    ridged[:, 0] += RELATIVE_RIDGE * ridged[:, 0].max()
+    ridged[:, 0] += max(least, RELATIVE_RIDGE * ridged[:, 0].max())
     return ridged
 
 

@@ -151,7 +151,5 @@ class LocalQuadratic:
 
 def _factor(band: Array) -> tuple[Array, float]:
     """Cholesky factor of a banded matrix, and half the logarithm of its determinant."""
-    band = add_ridge(band)
-    band[:, 0] += RIDGE_PRECISION
-    factor = banded.factorise(band)
+    factor = banded.factorise(add_ridge(band, RIDGE_PRECISION))
     return factor, banded.half_log_determinant(factor)

@@ -264,9 +264,7 @@ def compute_traces(point: FitPoint, matrix: Array) -> tuple[float, list[PenaltyT
 def traces_from_covariance(model: FitObjective, after: Array, z: Array) -> list[PenaltyTrace]:
     """The terms from which the weights are chosen, given the posterior covariance in its band."""
     quadratic, penalty = model.quadratic, model.penalty
-    ridged = quadratic.band.copy()
-    ridged[:, 0] += RIDGE_PRECISION
-    before = banded.invert_within_band(banded.factorise(ridged))
+    before = banded.invert_within_band(banded.factorise(add_ridge(quadratic.band, RIDGE_PRECISION)))
     count = _count_weights(model)
     prior, posterior = (penalty.average_terms(part, count) for part in (before, after))
     energy = penalty.evaluate_terms(z - quadratic.centre, count)
