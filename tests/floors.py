@@ -69,6 +69,7 @@ LAYERS = {
     ],
     "arbiter.timing": [
         "event_variance nyse time_change",
+        "cme",
         "sessions",
         "clock expiries",
         "maturities",

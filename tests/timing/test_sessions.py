@@ -27,31 +27,33 @@ from arbiter.timing.sessions import (
 )
 
 Closes = dict[np.datetime64, np.datetime64]  # of every session
+CENTURY = (FIRST_YEAR, LAST_YEAR)
 
 
 @cache
-def published_closes() -> Closes:
+def published_closes(name: str, years: tuple[int, int] = CENTURY) -> Closes:
     """Those of another source, which is kept by hand and has a rule of its own for each holiday."""
     with warnings.catch_warnings():  # its own calls into pandas
         warnings.simplefilter("ignore")
         import exchange_calendars
 
         calendar = exchange_calendars.get_calendar(
-            "XNYS", start=f"{FIRST_YEAR}-01-01", end=f"{LAST_YEAR}-12-31"
+            name, start=f"{years[0]}-01-01", end=f"{years[1]}-12-31"
         )
         local = calendar.closes.dt.tz_convert("America/New_York").dt.tz_localize(None)
     sessions = calendar.sessions.to_numpy().astype("datetime64[D]")
     return dict(zip(sessions, local.to_numpy().astype("datetime64[m]"), strict=True))
 
 
-def closes_of(calendar: ExchangeCalendar) -> Closes:
-    days = np.arange(f"{FIRST_YEAR}-01-01", f"{LAST_YEAR + 1}-01-01", dtype="datetime64[D]")
+@cache
+def closes_of(calendar: ExchangeCalendar, years: tuple[int, int] = CENTURY) -> Closes:
+    days = np.arange(f"{years[0]}-01-01", f"{years[1] + 1}-01-01", dtype="datetime64[D]")
     return {day: session_close(day, calendar) for day in days if last_session(day, calendar) == day}
 
 
 def test_every_session_and_close_of_a_century_is_the_published_one() -> None:
-    assert closes_of(NYSE) == published_closes()
-    assert len(published_closes()) > 27_000
+    assert closes_of(NYSE) == published_closes("XNYS")
+    assert len(published_closes("XNYS")) > 27_000
 
 
 def test_a_holiday_or_a_half_day_too_few_is_found() -> None:
@@ -63,8 +65,83 @@ def test_a_holiday_or_a_half_day_too_few_is_found() -> None:
             day: at for day, at in NYSE.list_early_closes(year).items() if day != whole
         },
     )
-    found = set(closes_of(wrong).items()) ^ set(published_closes().items())
+    found = set(closes_of(wrong).items()) ^ set(published_closes("XNYS").items())
     assert {day.item() for day, _ in found} == {forgotten, whole}
+
+
+def list_days(*days: object) -> set[dt.date]:
+    return {dt.date.fromisoformat(str(day)) for day in days}
+
+
+FUTURES_YEARS = (2000, 2049)
+# Days of mourning on which the night traded: press releases of the exchange of 2018-12-02 and
+# 2024-12-30, and the Chicago Tribune of 2004-06-08. The published calendar has them closed.
+MOURNING = list_days("2004-06-11", "2018-12-05", "2025-01-09")
+ATTACKS = list_days("2001-09-11", "2001-09-12", "2001-09-13", "2001-09-14")
+
+
+def contrast_with_published(calendar: ExchangeCalendar) -> tuple[set[dt.date], set[dt.date]]:
+    """Sessions that only the calendar has, and those that only the published one of CME has."""
+    own = list_days(*closes_of(calendar, FUTURES_YEARS))
+    published = list_days(*published_closes("CMES", FUTURES_YEARS))
+    return own - published, published - own
+
+
+def test_cme_closes_on_the_published_days() -> None:
+    """The published calendar lacks the attacks, and Good Fridays with an employment report."""
+    more, fewer = contrast_with_published(CME)
+    assert fewer == ATTACKS
+    good_fridays = more - MOURNING
+    assert more - good_fridays == MOURNING
+    # those of the exchange's holiday calendars, from 2009 to 2026
+    known = {day.year for day in good_fridays if 2009 <= day.year <= 2026}
+    assert known == {2010, 2012, 2015, 2021, 2023, 2026}
+    assert all(day.weekday() == 4 and day in NYSE.list_holidays(day.year) for day in good_fridays)
+
+
+@pytest.mark.parametrize("day", [dt.date(2024, 3, 29), dt.date(2021, 12, 24), dt.date(2024, 7, 4)])
+def test_a_closure_of_cme_too_few_or_too_many_is_found(day: dt.date) -> None:
+    """The control: Good Friday or Christmas forgotten, and Independence Day taken as closed."""
+    planted = {day.year: sorted({day} ^ set(CME.list_holidays(day.year)))}
+    wrong = CME._replace(list_holidays=lambda year: planted.get(year) or CME.list_holidays(year))
+    pairs = zip(contrast_with_published(wrong), contrast_with_published(CME), strict=True)
+    assert set().union(*(found ^ right for found, right in pairs)) == {day}
+
+
+def test_cme_halts_early_on_the_published_days() -> None:
+    """The published calendar has one time for all, no day's break, and not every early halt."""
+    own, published = (
+        list_days(*(day for day, at in closes.items() if at - day != np.timedelta64(full, "h")))
+        for closes, full in (
+            (closes_of(CME, FUTURES_YEARS), 17),
+            (published_closes("CMES", FUTURES_YEARS), 18),
+        )
+    )
+    assert published <= own
+    hurricane = list_days("2012-10-29", "2012-10-30")
+    for day in own - published - hurricane - contrast_with_published(CME)[0]:
+        juneteenth = day in NYSE.list_holidays(day.year) and day.month == 6
+        assert juneteenth or day in NYSE.list_early_closes(day.year), day
+
+
+@pytest.mark.parametrize(
+    ("day", "close"),
+    [
+        # the exchange's notices and holiday calendars; Chicago is an hour behind
+        ("2007-09-03", "11:30"),  # Labor Day
+        ("2013-07-03", "13:15"),
+        ("2013-07-04", "11:30"),
+        ("2014-05-26", "13:00"),  # Memorial Day
+        ("2012-10-30", "09:15"),  # a hurricane
+        ("2021-04-02", "09:15"),  # Good Friday with an employment report
+        ("2018-12-05", "09:30"),  # a day of mourning
+        ("2020-12-24", "13:15"),
+        ("2025-01-20", "13:00"),  # Martin Luther King
+        ("2021-12-31", "17:00"),
+    ],
+)
+def test_cme_halts_at_the_time_of_its_notices(day: str, close: str) -> None:
+    assert session_close(np.datetime64(day), CME) == np.datetime64(f"{day}T{close}")
 
 
 @pytest.mark.parametrize(
@@ -225,7 +302,13 @@ def test_the_moment_is_never_after_the_stamp_and_never_a_week_before(stamp: dt.d
         ("2023-02-11T09:00", False, False),
         ("2023-02-12T17:59", False, False),  # Sunday
         ("2023-02-12T18:00", False, True),
-        ("2023-11-24T13:16", False, True),  # a half day in New York
+        ("2023-11-24T13:15", True, True),  # a half day
+        ("2023-11-24T13:16", False, False),
+        ("2023-11-23T12:00", False, True),  # Thanksgiving
+        ("2023-11-23T14:00", False, False),
+        ("2023-11-23T20:00", False, True),  # the session of the next day
+        ("2023-12-24T20:00", False, False),  # the evening before Christmas
+        ("2023-12-25T20:00", False, True),
     ],
 )
 def test_each_calendar_has_its_hours(moment: str, nyse: bool, cme: bool) -> None:

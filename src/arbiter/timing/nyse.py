@@ -27,17 +27,15 @@ _UNSCHEDULED_HALF_DAYS = ("1997-12-26", "1999-12-31", "2003-12-26")
 
 def list_holidays(year: int) -> list[dt.date]:
     """The weekdays of a year without a session."""
-    new_year, christmas = dt.date(year, 1, 1), dt.date(year, 12, 25)
     days = [
-        # no day is given for a Saturday: it would fall into the year before
-        new_year + _DAY if new_year.isoweekday() == 7 else new_year,
+        find_new_year(year),
         _find_weekday(year, 2, _MONDAY, 3),
-        _find_easter(year) - 2 * _DAY,
+        find_good_friday(year),
         _find_weekday(year, 6, _MONDAY, 1) - 7 * _DAY,  # the last Monday of May
         _shift_to_weekday(dt.date(year, 7, 4)),
         _find_weekday(year, 9, _MONDAY, 1),
         _find_weekday(year, 11, _THURSDAY, 4),
-        _shift_to_weekday(christmas),
+        find_christmas(year),
         *(dt.date.fromisoformat(day) for day in _UNSCHEDULED_HOLIDAYS),
     ]
     if year >= 1998:
@@ -61,6 +59,22 @@ def list_early_closes(year: int) -> dict[dt.date, dt.time]:
         days.append(third_of_july + 2 * _DAY if follows else third_of_july)
     at = _EARLY if year > 1992 else _EARLY_UNTIL_1992
     return {day: at for day in sorted(days) if day.year == year}
+
+
+def find_new_year(year: int) -> dt.date:
+    """New Year's Day as it is kept: on Monday for a Sunday; a Saturday gives no day."""
+    day = dt.date(year, 1, 1)
+    return day + _DAY if day.isoweekday() == 7 else day
+
+
+def find_good_friday(year: int) -> dt.date:
+    """Two days before Easter."""
+    return _find_easter(year) - 2 * _DAY
+
+
+def find_christmas(year: int) -> dt.date:
+    """Christmas Day as it is kept: on Friday for a Saturday, on Monday for a Sunday."""
+    return _shift_to_weekday(dt.date(year, 12, 25))
 
 
 def _find_weekday(year: int, month: int, weekday: int, nth: int) -> dt.date:

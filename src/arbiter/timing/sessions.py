@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from arbiter.timing import nyse
+from arbiter.timing import cme, nyse
 
 NEW_YORK = ZoneInfo("America/New_York")
 QUOTES_AFTER_CLOSE = np.timedelta64(15, "m")  # index options are quoted a quarter of an hour longer
@@ -49,14 +49,14 @@ NYSE = ExchangeCalendar(
     list_holidays=nyse.list_holidays,
     list_early_closes=nyse.list_early_closes,
 )
-# Futures trade electronically but for an hour a day; which holidays they skip is not known here.
+# Futures on stock indices trade electronically but for an hour a day.
 CME = ExchangeCalendar(
     name="CME",
     open_time=dt.time(18),
     close_time=dt.time(17),
     weekdays=NYSE.weekdays,
-    list_holidays=lambda year: (),
-    list_early_closes=lambda year: {},
+    list_holidays=cme.list_holidays,
+    list_early_closes=cme.list_early_closes,
 )
 ALWAYS = ExchangeCalendar(
     name="24/7",
