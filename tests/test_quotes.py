@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 
 import numpy as np
@@ -220,4 +221,15 @@ def test_days_in_the_place_of_years_are_refused() -> None:
     table = {"T": [30.0, 60.0], "k": [0.0, 0.0], "iv_bid": [0.19, 0.19], "iv_ask": [0.2, 0.2]}
     with pytest.raises(ValueError, match="divide days by 365"):
         Quotes.from_frame(table)
-    assert len(Quotes.from_frame({**table, "T": [30 / 365, 60 / 365]})) == 2
+    years = Quotes.from_frame({**table, "T": [30 / 365, 60 / 365]})
+    assert (len(years), years.warnings) == (2, ())
+    # between what is listed and what nobody can mean a warning says so
+    near = Quotes.from_frame({**table, "T": [7.0, 30.0]})
+    assert near.warnings == ("a maturity is 30 years: if it is in days, divide all by 365",)
+
+
+def test_dates_in_the_place_of_years_are_refused_with_the_remedy() -> None:
+    table = {"k": [0.0], "iv_bid": [0.19], "iv_ask": [0.2]}
+    for T in ("2026-12-18", dt.date(2026, 12, 18)):
+        with pytest.raises(ValueError, match=r"column T is not numeric: .*; give minutes to settl"):
+            Quotes.from_frame({**table, "T": [T]}, as_of="2026-10-15")

@@ -13,6 +13,7 @@ from arbiter.timing.maturities import DateLike, MaturityLike, as_datetime, to_ye
 
 # Half the tick of a VIX future: a price alone is known no better.
 HALF_TICK = 0.025
+_MAX_YEARS = 10.0  # of a maturity: days were meant for years, since futures reach nine months
 _INDEX_POINT_RANGE = (1.0, 500.0)
 
 
@@ -62,6 +63,8 @@ class FuturesCurve:
         """
         moment = as_datetime(as_of)
         t = np.atleast_1d(to_year_fractions(T, moment, settlement="AM"))
+        if np.any(t > _MAX_YEARS):
+            raise ValueError(f"T = {t.max():g} is in years: for days give '{t.max():g}d'")
         low = np.atleast_1d(np.asarray(bid, dtype=np.float64))
         high = low if ask is None else np.atleast_1d(np.asarray(ask, dtype=np.float64))
         if not (t.shape == low.shape == high.shape and t.ndim == 1):

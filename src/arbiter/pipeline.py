@@ -29,6 +29,7 @@ from arbiter.scoring import score
 from arbiter.sources import QuoteSource, VixSource
 from arbiter.timing.clock import Clock
 from arbiter.timing.maturities import DateLike
+from arbiter.timing.sessions import NYSE
 from arbiter.vix.replication import term_structure
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ METHODS = ("fit", "operator", "both")
 _SMALL_ERRORS_NOTE = (
     "standard errors are too small: the operator, the prior of this fit, has seen the same quotes; "
     "those of --method fit hold"
+)
+_CLOCK_NOTE = (
+    "between expiries the surface runs on its clock and the index rule counts minutes: vix_surface "
+    "and vix differ by that too"
 )
 _VIX_SHAPE_NOTE = (
     "VIX slices follow the VIX options in shape, at the level of the operator's own forward "
@@ -57,7 +62,9 @@ class Job:
         as_of: Moment of the quotes, where the file has none.
         layout: Layout of the file, found out if None.
         underlying: Name of the index, where the file has none.
+        calendar: Quoting hours by which moments are read, as for ``read_chain``.
         shortest_days: Expiries nearer than this are not fitted.
+        drop: Labels of expiries to leave out.
         holdout: Share of the quotes to hold out for a second fit, None for no such fit.
         seed: Which quotes are held out.
         options: Options of the fit.
@@ -74,7 +81,9 @@ class Job:
     as_of: DateLike | None = None
     layout: str | None = None
     underlying: str | None = None
+    calendar: str = NYSE.name
     shortest_days: float = SHORTEST_DAYS
+    drop: tuple[str, ...] = ()
     holdout: float | None = None
     seed: int = 0
     options: FitOptions = field(default_factory=FitOptions)
@@ -154,10 +163,12 @@ def _fit_source(source: str | Path, job: Job, say: Callable[[str], None]) -> Fit
         as_of=job.as_of,
         layout=job.layout,
         underlying=job.underlying,
+        calendar=job.calendar,
         shortest_days=job.shortest_days,
+        drop=job.drop,
     )
     quotes = read.quotes if job.clock is None else read.quotes.with_clock(job.clock)
-    given = VixSource.read(read, job.vix, job.vix_futures, as_of=job.as_of)
+    given = VixSource.read(read, job.vix, job.vix_futures, as_of=job.as_of, calendar=job.calendar)
     hidden = None if job.holdout is None else _choose_held_out(quotes, job.holdout, job.seed)
     say(f"fitting {len(quotes):,} quotes")
     fits = None
@@ -263,14 +274,15 @@ def _compare_markets(
 def _list_method_notes(
     surface: FittedSurface | OperatorSurface, job: Job, given: VixSource | None
 ) -> list[str]:
-    """Sentences about what a method does not give."""
+    """Sentences about what a method does not give, and about the clock."""
+    timed = [] if surface.clock is None else [_CLOCK_NOTE]
     if job.method == "operator":
-        return [] if given is None else [_VIX_SHAPE_NOTE]
+        return timed if given is None else [*timed, _VIX_SHAPE_NOTE]
     # errors of a cross-fit contain the noise of its guide
     judged = isinstance(surface, FittedSurface) and surface.result.chosen == "crossfit"
     if job.method == "both" and len(surface.slopes) == 1 and not judged:
-        return [_SMALL_ERRORS_NOTE]
-    return []
+        return [*timed, _SMALL_ERRORS_NOTE]
+    return timed
 
 
 def _make_files(outcome: FitOutcome, out: Path, job: Job, say: Callable[[str], None]) -> None:

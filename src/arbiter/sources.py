@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -18,7 +18,7 @@ from arbiter.chains.source import RawSource, load_source
 from arbiter.chains.tables import columns_of
 from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.futures import FuturesCurve
-from arbiter.quotes import Quotes
+from arbiter.quotes import Quotes, drop_expiries
 from arbiter.timing.maturities import DateLike
 from arbiter.timing.sessions import NYSE
 
@@ -56,7 +56,9 @@ class QuoteSource:
         as_of: DateLike | None = None,
         layout: str | None = None,
         underlying: str | None = None,
+        calendar: str = NYSE.name,
         shortest_days: float = SHORTEST_DAYS,
+        drop: Sequence[str] = (),
     ) -> QuoteSource:
         """Read a file whose columns say which of the two it is.
 
@@ -65,10 +67,14 @@ class QuoteSource:
             as_of: Moment of the quotes, where the file has none.
             layout: One of ``read_chain``, or ``"volatilities"``; found out if None.
             underlying: Name of the index, where the file has none.
+            calendar: Quoting hours by which moments are read; of a table of volatilities, which
+                has no time of day, none.
             shortest_days: Expiries nearer than this are not used.
+            drop: Labels of expiries to leave out.
 
         Raises:
             ChainError: If it is neither.
+            ValueError: If a label to leave out is none of its expiries.
         """
         source: str | PathLike[str] | RawSource = path
         if layout is None:
@@ -78,10 +84,12 @@ class QuoteSource:
             loaded = load_source(source)
             quotes = read_volatilities(loaded, as_of=as_of, shortest_days=shortest_days)
             facts = {"source": loaded.name, "layout": layout, "underlying": underlying}
-            quotes = replace(quotes, info=inputs.freeze_info(facts))
+            quotes = drop_expiries(replace(quotes, info=inputs.freeze_info(facts)), drop)
             return cls(loaded.name, layout, underlying, _require_day(quotes), (), quotes, None)
-        chain = read_chain(source, as_of=as_of, layout=layout, underlying=underlying)
-        quotes = chain.quotes(shortest_days=shortest_days)
+        chain = read_chain(
+            source, as_of=as_of, layout=layout, underlying=underlying, calendar=calendar
+        )
+        quotes = drop_expiries(chain.quotes(shortest_days=shortest_days), drop)
         return cls(
             chain.name, chain.layout, chain.underlying, chain.as_of, chain.notes, quotes, chain
         )
@@ -131,6 +139,7 @@ class VixSource:
         futures: Path | None,
         *,
         as_of: DateLike | None = None,
+        calendar: str = NYSE.name,
     ) -> VixSource | None:
         """Read VIX options, VIX futures or both; None where there are neither.
 
@@ -147,7 +156,8 @@ class VixSource:
         quotes = curve = None
         if options is not None:
             with _name_file_in_errors(options):
-                quotes = QuoteSource.read(options, as_of=as_of, underlying="VIX").quotes
+                read = QuoteSource.read(options, as_of=as_of, underlying="VIX", calendar=calendar)
+                quotes = read.quotes
                 VixMarket.from_quotes(quotes, None)  # refuses what is not the VIX
         if futures is not None:
             with _name_file_in_errors(futures):

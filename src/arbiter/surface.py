@@ -28,7 +28,13 @@ from arbiter.pricing.knots import MAX_SLOPE
 from arbiter.pricing.mixture import Mixture
 from arbiter.pricing.vix_slices import FARTHEST_KNOT, VixQueries, VixSlices, describe_missing_iv
 from arbiter.timing.dated_queries import DatedQueries
-from arbiter.timing.maturities import DateLike, MaturityLike, as_datetime, to_year_fractions
+from arbiter.timing.maturities import (
+    DateLike,
+    MaturityLike,
+    as_datetime,
+    to_tenor,
+    to_year_fractions,
+)
 from arbiter.timing.time_change import TimeChange
 
 if TYPE_CHECKING:
@@ -302,20 +308,18 @@ class Surface(DatedQueries, VixQueries):
         t = self.years(T)
         return _as_floats(self._log_variance(t) / t)
 
-    def forward_variance(self, T: MaturityLike, tenor: float = THIRTY_DAYS) -> Array:
+    def forward_variance(self, T: MaturityLike, tenor: MaturityLike = THIRTY_DAYS) -> Array:
         """Variance between ``T`` and ``T + tenor``: ``(W(T+tenor) − W(T))/tenor``, never < 0.
 
         ``T = 0`` is allowed and gives the variance swap of the tenor.
         """
-        if not (np.isfinite(tenor) and tenor > 0.0):
-            raise ValueError(f"tenor = {tenor!r} must be a positive year fraction")
-        start = self.years(T, zero=True)
-        before = self._log_variance(np.where(start > 0.0, start, tenor))
+        start, length = self.years(T, zero=True), self.years(to_tenor(tenor))
+        before = self._log_variance(np.where(start > 0.0, start, length))
         before = np.where(start > 0.0, before, 0.0)
-        rise = self._log_variance(start + tenor) - before
-        return _as_floats(np.maximum(rise, 0.0) / tenor)
+        rise = self._log_variance(start + length) - before
+        return _as_floats(np.maximum(rise, 0.0) / length)
 
-    def vix(self, tenor: float = THIRTY_DAYS) -> Array:
+    def vix(self, tenor: MaturityLike = THIRTY_DAYS) -> Array:
         """Volatility index of the exact log contract, ``100 √(W(tenor)/tenor)``."""
         return _as_floats(INDEX_POINTS * np.sqrt(self.variance_swap(tenor)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import datetime as dt
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -80,14 +81,27 @@ def test_dropped_expiries_are_listed_and_not_fitted(chain: ab.Chain, quotes: ab.
     assert prices["ask"].sum() == pytest.approx(source["ask"].sum())
 
 
-@pytest.mark.parametrize("asked", ["2031-01-01 SPX", 3.0])
-def test_an_expiry_that_is_not_listed_is_refused_with_those_that_are(
-    quotes: ab.Quotes, asked: str | float
+@pytest.mark.parametrize(("asked", "near"), [("2031-01-01 SPX", 0), (3.0, -1)])
+def test_an_expiry_that_is_not_listed_is_refused_with_those_that_are_near(
+    quotes: ab.Quotes, asked: str | float, near: int
 ) -> None:
-    with pytest.raises(ValueError, match=quotes.labels[0]):
+    with pytest.raises(ValueError, match=f"{quotes.labels[near]}.* and 20 others"):
         ab.fit(quotes, drop=[asked])
     with pytest.raises(ValueError, match="drop has None"):
         drop_expiries(quotes, [None])  # type: ignore[list-item]
+
+
+def test_expiries_of_a_surface_can_be_dropped(quotes: ab.Quotes) -> None:
+    surface = ab.fit(quotes)
+    for asked in (surface.expiries[1], [surface.expiries[1]], [surface.expiries[1].label]):
+        assert quotes.labels[1] not in drop_expiries(quotes, asked).labels
+    # what is left out already needs no dropping
+    thin = drop_expiries(quotes, quotes.labels[1])
+    assert drop_expiries(thin, quotes.labels[1]) is thin
+    with pytest.raises(ValueError, match=rf"give labels such as {quotes.labels[0]}$"):
+        drop_expiries(quotes.select(quotes.expiry == 0), "2031-01-01 SPX")
+    with pytest.raises(ValueError, match=r"drop has datetime.date\(2026, 10, 16\)"):
+        drop_expiries(quotes, dt.date(2026, 10, 16))  # type: ignore[arg-type]
 
 
 def test_a_fit_that_drops_is_the_fit_of_the_others(quotes: ab.Quotes) -> None:

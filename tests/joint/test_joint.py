@@ -284,7 +284,7 @@ def test_mistakes_are_named() -> None:
         joint_program(near, volatility, bare)
     with pytest.raises(ValueError, match=r"volatility.second_moment = nan must be at least"):
         joint_program(near, Marginal(far.call, far.quantile, 0.2), far)
-    with pytest.raises(ValueError, match=r"resolution = 0.0 must be positive"):
+    with pytest.raises(ValueError, match=r"resolution = 0.0 must be a positive"):
         JointSettings(resolution=0.0)
     with pytest.raises(ValueError, match="strikes = 3 must be at least 4"):
         JointSettings(strikes=3)

@@ -7,6 +7,8 @@ import datetime as dt
 import numpy as np
 import pytest
 
+import arbiter as ab
+from arbiter.data import example_chain_path
 from arbiter.timing.clock import Clock, Event
 
 DAY, MONDAY = 1.0 / 365.0, np.datetime64("2023-09-11T16:00")  # no holiday until Thanksgiving
@@ -67,8 +69,20 @@ def test_plain_values_give_the_clock_back() -> None:
 
 
 @pytest.mark.parametrize(
-    "when", ["2026-12-09", "tomorrow", dt.date(2026, 12, 9), dt.datetime.now(dt.UTC), 3]
+    "when",
+    [
+        "2026-12-09T19:00Z",
+        dt.datetime(2026, 12, 9, 19, tzinfo=dt.UTC),
+        dt.datetime(2026, 12, 9, 14),
+        np.datetime64("2026-12-09T14:00:00"),
+    ],
 )
+def test_a_moment_with_a_zone_is_converted(when: str | dt.datetime | np.datetime64) -> None:
+    assert Event(when) == Event("2026-12-09T14:00")
+    assert Event(when) != Event("2026-12-09T15:00")  # the control
+
+
+@pytest.mark.parametrize("when", ["2026-12-09", "tomorrow", dt.date(2026, 12, 9), None, 3])
 def test_an_event_needs_a_time_of_day_in_new_york(when: object) -> None:
     with pytest.raises(ValueError, match="give New York time, such as '2026-12-09T14:00'"):
         Event(when)  # type: ignore[arg-type]
@@ -82,3 +96,32 @@ def test_clocks_that_cannot_be_meant_are_refused() -> None:
         Clock(events=(one, Event("2026-12-09T14:00", "CPI")))
     with pytest.raises(ValueError, match="variance of FOMC = -1 must not be negative"):
         Event("2026-12-09T14:00", "FOMC", -1)
+    with pytest.raises(ValueError, match=r"events has '2026-12-09T14:00': give Event\("):
+        Clock.trading("2026-12-09T14:00")  # type: ignore[arg-type]
+    assert Clock(events=one) == Clock(events=(one,))  # type: ignore[arg-type]
+
+
+def test_what_is_no_clock_is_refused_wherever_one_is_taken() -> None:
+    chain = ab.example_chain()
+    quotes = chain.quotes()
+    for take in (
+        lambda: ab.read_chain(example_chain_path(), clock="trading"),  # type: ignore[arg-type]
+        lambda: quotes.with_clock("trading"),  # type: ignore[arg-type]
+        lambda: ab.fit(quotes, clock="trading"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ValueError, match=r"clock = 'trading' is no Clock: give Clock.trading"):
+            take()
+    assert quotes.with_clock(None).clock is None  # the control
+
+
+def test_an_event_in_the_past_is_refused_and_one_after_the_last_expiry_is_warned_of() -> None:
+    quotes = ab.example_chain().quotes()
+    for when in ("2026-10-15T14:00", "2026-10-15T16:15"):
+        with pytest.raises(ValueError, match=f"CPI at {when} is not after the quotes, .*: drop it"):
+            quotes.with_clock(Clock.trading(Event(when, "CPI")))
+    late = quotes.with_clock(Clock.trading(Event("2035-01-10T08:30", "CPI")))
+    assert late.clock is not None
+    assert late.clock.events == ()
+    assert "CPI at 2035-01-10T08:30 is after the last expiry" in late.warnings[-1]
+    given = quotes.with_clock(Clock.trading(Event("2035-01-10T08:30", "CPI", 1e-4)))
+    assert given.warnings == quotes.warnings  # the control

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +263,50 @@ def test_years_given_for_days_are_refused(caplog: pytest.LogCaptureFixture) -> N
         surface.put(5000.0, 3.2)
     assert len(caplog.messages) == 1
     assert "1.6 times the last maturity, 2" in caplog.messages[0]
+
+
+def test_tenors_are_lengths_of_time() -> None:
+    surface = ab.fit(quoted(["2023-10-20 SPX", "2023-11-17 SPX"], [0.1, 0.2]))
+    for tenor in (30 / 365, "30d", dt.timedelta(days=30), np.timedelta64(30, "D")):
+        assert float(surface.forward_variance(0.05, tenor)) == float(surface.forward_variance(0.05))
+        assert float(surface.vix(tenor)) == float(surface.vix())
+        assert float(surface.vix_error(tenor)) == float(surface.vix_error())
+    assert surface.vix_error(["30d", "60d"]).shape == (2,)
+    with pytest.raises(ValueError, match=r"T = 30 is in years: for days give '30d'"):
+        FuturesCurve.of([30], [20.0])
+    assert FuturesCurve.of(["30d"], [20.0]).maturities[0] == 30 / 365
+    with pytest.raises(ValueError, match="days = '30d' must be a positive number"):
+        ab.vix(ab.example_chain(), days="30d")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="tenor = '30d' must be a positive number"):
+        ab.JointSettings(tenor="30d")  # type: ignore[arg-type]
+    for wrong in ("2023-10-20", "2023-10-20 SPX", dt.date(2023, 10, 20), 0.0, "soon", None):
+        with pytest.raises(ValueError, match=r"tenor = .* is no length of time: give positive"):
+            surface.forward_variance(0.05, wrong)  # type: ignore[arg-type]
+
+
+def test_windows_and_errors_of_years_given_for_days_are_refused_and_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    surface = ab.fit(quoted(["2023-10-20 SPX", "2025-09-19 SPX"], [0.1, 2.0]))
+    asked: dict[str, Callable[[Surface, Any], Any]] = {
+        "variance": lambda s, T: s.forward_variance(T),
+        "tenor": lambda s, T: s.forward_variance(0.0, T),
+        "index": lambda s, T: s.vix(T),
+        "future": lambda s, T: s.with_vix(ab.vix_prior(ab.example()).slices).vix_future(T),
+        "frame": lambda s, T: s.to_frame([0.0], [T]),
+        "error": lambda s, T: s.vix_error(T),  # type: ignore[attr-defined]
+        "iv error": lambda s, T: s.iv_error(0.0, T),  # type: ignore[attr-defined]
+    }
+    for name, ask in asked.items():
+        with pytest.raises(ValueError, match=r"in years, .* for days give '30"):
+            ask(surface, 30)
+        for T, count in (("2y", 0), ("4y", 1)):
+            caplog.clear()
+            twin = copy.deepcopy(surface)
+            with caplog.at_level(logging.WARNING, "arbiter"):
+                ask(twin, T)
+                ask(twin, T) if name != "future" else None  # whose surface is a new one each time
+            assert sum("times the last maturity" in text for text in caplog.messages) == count, name
 
 
 def test_a_short_surface_answers_up_to_a_year(caplog: pytest.LogCaptureFixture) -> None:

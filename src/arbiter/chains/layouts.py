@@ -21,7 +21,7 @@ from arbiter.chains.chain import Chain
 from arbiter.chains.errors import ChainError
 from arbiter.chains.reading import Reading
 from arbiter.chains.source import RawSource, load_source
-from arbiter.timing.clock import Clock
+from arbiter.timing.clock import Clock, require_clock
 from arbiter.timing.maturities import DateLike
 
 logger = logging.getLogger(__name__)
@@ -87,6 +87,7 @@ def read_chain(
         >>> len(chain.quotes(fewest_strikes=3))
         5
     """
+    clock = require_clock(clock)
     if layout is not None and layout not in LAYOUTS:
         raise ChainError(f"layout = {layout!r} is not one of {', '.join(LAYOUTS)}")
     loaded = load_source(source)

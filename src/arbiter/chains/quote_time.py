@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from arbiter.chains.errors import ChainError
+from arbiter.chains.errors import ChainError, Remedy
 from arbiter.conventions import MINUTES_PER_DAY
 from arbiter.timing.sessions import (
     ALWAYS,
@@ -198,7 +198,8 @@ def quote_moment(
         day = stamp.moment.astype("datetime64[D]")
         raise ChainError(
             f"{day} has no time of day, and around the clock no quotes are the last: give as_of "
-            f"with one, such as as_of='{day}T16:00'"
+            f"with one, such as as_of='{day}T16:00'",
+            Remedy("as_of", f"{day}T16:00"),
         )
     moment, note = moment_of(stamp.moment, timed=stamp.timed, calendar=calendar)
     return moment, (*stamp.notes, *([note] if note else []))

@@ -17,7 +17,7 @@ from arbiter.cli.chain_folders import (
     list_chains,
     name_folders,
 )
-from arbiter.cli.chain_options import AsOf, Underlying
+from arbiter.cli.chain_options import AsOf, Calendar, Underlying, require_calendar_name
 from arbiter.cli.clock_options import ClockName, EventTexts, event_lines, parse_clock
 from arbiter.cli.console_log import show_only_notices
 from arbiter.cli.exit_codes import (
@@ -52,6 +52,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
         typer.Option(help="exchange, yahoo, long, tidy or volatilities; detected if left out."),
     ] = None,
     underlying: Underlying = None,
+    calendar: Calendar = "NYSE",
     vix: Annotated[
         Path | None,
         typer.Option("--vix", help="Options on the VIX of the same moment."),
@@ -64,6 +65,12 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
     shortest_days: Annotated[
         float, typer.Option(help="Expiries nearer than this are not fitted.")
     ] = 0.0,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Label of an expiry to leave out: '2023-09-15 SPXW'. May be given several times."
+        ),
+    ] = None,
     method: Annotated[
         str,
         typer.Option(help="fit, operator (one pass), or both: the fit refines the operator's."),
@@ -116,13 +123,16 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
     if method not in METHODS:
         exit_bad_input(f"--method {method} is not known: give {', '.join(METHODS)}")
     _require_method_options(method, components, roughness)
+    require_calendar_name(calendar)
     require_vix(source, (vix, vix_futures), components)
     _require_out_folder(out, (SUMMARY_FILE,) if source.is_dir() else ())
     job = Job(
         as_of=as_of,
         layout=layout,
         underlying=underlying,
+        calendar=calendar,
         shortest_days=shortest_days,
+        drop=tuple(drop or ()),
         holdout=holdout,
         seed=seed,
         options=parse_fit_options(components, roughness),

@@ -24,7 +24,7 @@ def joint(
     surface: Annotated[Path, typer.Argument(help="A surface with a VIX side (.npz).")],
     at: Annotated[
         list[str] | None,
-        typer.Option("--T", help="A VIX date, 2023-03-22, or years ahead; may be repeated."),
+        typer.Option("--T", help="A VIX date, 2023-03-22, a tenor, 30d, or years. May repeat."),
     ] = None,
     resolution: Annotated[
         float,
@@ -101,7 +101,7 @@ def _resolve_dates(surface: Surface, given: list[str]) -> list[float]:
         if last + 1e-9 < T + THIRTY_DAYS:
             exit_bad_input(
                 f"--T {text}: the 30 days after it end after the surface's last maturity, "
-                f"{last:.4g} years: give an earlier date"
+                f"{last:.4g} years: give an earlier date; a number is years, and 30d is 30 days"
             )
         found.append(T)
     return found

@@ -27,14 +27,15 @@ def score_lines(
         for name, bucket in score["buckets"].items()
         if bucket["quotes"]
     ]
+    lines = [("every expiry", whole), ("inside, by days", ", ".join(parts))]
     asks = score["one_sided"]
     if asks["quotes"]:
-        parts.append(f"{asks['violated']:,} of {asks['quotes']:,} asks without a bid violated")
-    lines = [("every expiry", whole), ("", ", ".join(parts))]
+        said = f"{asks['violated']:,} of {asks['quotes']:,} asks without a bid violated"
+        lines.append(("", said))
     if left_out:
         by_ending = groupby(sorted(left_out, key=_ending_of), key=_ending_of)
-        said = (f"{name}: {', '.join(one['label'] for one in group)}" for name, group in by_ending)
-        lines.append(("expiries left out", "; ".join(said)))
+        told = (f"{name}: {', '.join(one['label'] for one in group)}" for name, group in by_ending)
+        lines.append(("expiries left out", "; ".join(told)))
     return lines
 
 

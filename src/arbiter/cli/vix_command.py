@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbiter.cli.chain_options import AsOf, Layout, Underlying
+from arbiter.cli.chain_options import AsOf, Calendar, Layout, Underlying, require_calendar_name
 from arbiter.cli.exit_codes import exit_bad_input, explain_error
 from arbiter.cli.safe_console import open_console
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from arbiter.vix.index_rule import Vix
 
 
-def vix(
+def vix(  # noqa: PLR0913, PLR0917 - one parameter per option
     chain: Annotated[
         Path | None, typer.Argument(help="A chain; the shipped example if left out.")
     ] = None,
@@ -29,6 +29,7 @@ def vix(
     as_of: AsOf = None,
     layout: Layout = None,
     underlying: Underlying = None,
+    calendar: Calendar = "NYSE",
     json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """The volatility index of a chain: near and next term, forwards and contributions."""
@@ -39,8 +40,11 @@ def vix(
     source = example_path() if chain is None else chain
     if not source.is_file():
         exit_bad_input(f"{source} is not a file: give the path of a chain")
+    require_calendar_name(calendar)
     try:
-        read = read_chain(source, as_of=as_of, layout=layout, underlying=underlying)
+        read = read_chain(
+            source, as_of=as_of, layout=layout, underlying=underlying, calendar=calendar
+        )
         found = index(read, days=days, rate=rate)
     except (ValueError, OSError) as error:
         exit_bad_input(explain_error(error, source))
@@ -52,11 +56,12 @@ def vix(
 
 
 def _print_index(found: Vix, facts: dict[str, Any], notes: tuple[str, ...]) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     console = open_console()
     console.print(f"{float(found):.6f}  at {facts['days']:g} days", highlight=False)
-    table = Table()
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for head in ("", "expiry", "minutes", "forward", "K0", "rate", "vol", "options"):
         left = head in ("", "expiry")
         table.add_column(head, justify="left" if left else "right", no_wrap=True)

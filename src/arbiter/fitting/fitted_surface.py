@@ -269,10 +269,12 @@ class FittedSurface(Surface):
         years = self.clock_years(t)
         return np.asarray(self.uncertainty.iv(k, years) * np.sqrt(years / t))
 
-    def vix_error(self, tenor: float = THIRTY_DAYS) -> Array:
+    def vix_error(self, tenor: MaturityLike = THIRTY_DAYS) -> Array:
         """Standard error of :meth:`vix`, in index points."""
-        years = float(self.clock_years(tenor))
-        return np.asarray(self.uncertainty.vix(years) * np.sqrt(years / tenor))
+        t = self.years(tenor)
+        years = self.clock_years(t)
+        errors = [float(self.uncertainty.vix(float(one))) for one in years.ravel()]
+        return np.reshape(errors, years.shape) * np.sqrt(years / t)
 
 
 def build_surface(

@@ -31,7 +31,7 @@ from arbiter.joint.witness import (
     variance_price_gaps,
 )
 from arbiter.timing.maturities import MaturityLike
-from arbiter.values import ExplainedCode
+from arbiter.values import ExplainedCode, require_positive
 
 logger = logging.getLogger(__name__)
 
@@ -95,9 +95,7 @@ class JointSettings:
 
     def __post_init__(self) -> None:
         for name in ("resolution", "index_unit", "vix_unit", "variance_unit", "tenor"):
-            value = getattr(self, name)
-            if not (np.isfinite(value) and value > 0.0):
-                raise ValueError(f"{name} = {value!r} must be positive and finite")
+            require_positive(name, getattr(self, name))
         for name in ("index_unit", "vix_unit", "variance_unit"):
             value = getattr(self, name)
             if not 1.0 / _MAX_UNIT <= value <= _MAX_UNIT:

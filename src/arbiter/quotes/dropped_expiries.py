@@ -14,8 +14,11 @@ from arbiter.conventions import MINUTES_PER_YEAR
 from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion
 from arbiter.quotes.expiry_endings import Ending, ExpiryEnding
 from arbiter.quotes.quote_set import Quotes
+from arbiter.timing.expiries import Expiry
 
-ExpiryLike = str | float  # a label, or a maturity in years
+ExpiryLike = str | float | Expiry  # a label, a maturity in years, or one of ``surface.expiries``
+_DATE_LENGTH = 10  # of an ISO date, with which most labels begin
+_MAX_NAMED = 6  # labels that an error names
 _HALF_MINUTE = 0.5 / MINUTES_PER_YEAR
 
 
@@ -24,10 +27,11 @@ def drop_expiries(quotes: Quotes, asked: Iterable[ExpiryLike] | ExpiryLike) -> Q
 
     Args:
         quotes: All of them.
-        asked: Labels, or maturities in years, met to half a minute; one of them or several.
+        asked: Labels, or maturities in years, met to half a minute; one of them or several. Labels
+            of expiries that are left out already are no error.
 
     Raises:
-        ValueError: For one that does not exist; names those that do.
+        ValueError: For one that is not listed; names those that are near.
 
     Example:
         >>> table = {"T": [0.1] * 3 + [0.5] * 3, "k": [-0.1, 0.0, 0.1] * 2}
@@ -36,12 +40,14 @@ def drop_expiries(quotes: Quotes, asked: Iterable[ExpiryLike] | ExpiryLike) -> Q
         Quotes(3 on 1 expiries, T 0.5 to 0.5, 3 excluded)
     """
     found = np.zeros(quotes.maturities.size, dtype=np.bool_)
-    for one in (asked,) if isinstance(asked, str | float | int) else asked:
+    ended = [ending.label for ending in quotes.endings]
+    for given in asked if isinstance(asked, Iterable) and not isinstance(asked, str) else (asked,):
+        one = given.label if isinstance(given, Expiry) else given
         match = _match_expiry(quotes, one)
-        if not match.any():
+        if not match.any() and one not in ended:
+            near = _name_near(quotes, one)
             raise ValueError(
-                f"drop has {one!r}, and the expiries are {', '.join(quotes.labels)}: name some of "
-                "these, or give their maturities in years"
+                f"drop has {one!r}, which is no listed expiry: give labels such as {near}"
             )
         found |= match
     return leave_out(quotes, [Exclusion.DROPPED if out else None for out in found])
@@ -53,6 +59,20 @@ def _match_expiry(quotes: Quotes, asked: object) -> NDArray[np.bool_]:
     if isinstance(asked, float | int | np.floating):
         return np.asarray(np.abs(quotes.maturities - float(asked)) <= _HALF_MINUTE)
     raise ValueError(f"drop has {asked!r}: give labels of expiries, or maturities in years")
+
+
+def _name_near(quotes: Quotes, asked: str | float) -> str:
+    """Labels of the same day or maturity as what was asked for, or of the first ones."""
+    size = len(quotes.labels)
+    if isinstance(asked, str):
+        day = asked.strip()[:_DATE_LENGTH]
+        near = [label for label in quotes.labels if label.startswith(day)] if day else []
+    else:
+        order = np.argsort(np.abs(quotes.maturities - asked))
+        near = [quotes.labels[i] for i in sorted(order[:_MAX_NAMED].tolist())]
+    named = near[:_MAX_NAMED] or quotes.labels[:_MAX_NAMED]
+    more = "" if size == len(named) else f" and {size - len(named)} others"
+    return ", ".join(named) + more
 
 
 def leave_out(quotes: Quotes, reasons: Sequence[Exclusion | None], fewest: int = 0) -> Quotes:

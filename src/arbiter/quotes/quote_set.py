@@ -20,8 +20,8 @@ from arbiter.forwards import ForwardCurve
 from arbiter.quotes.ask_bounds import AskBounds
 from arbiter.quotes.expiry_endings import ExpiryEnding, end_select, list_endings
 from arbiter.quotes.quote_clock import QuotedSmile, resolve_clock
-from arbiter.quotes.quote_tables import read_per_expiry, read_quote_table
-from arbiter.timing.clock import Clock
+from arbiter.quotes.quote_tables import describe_long_maturities, read_per_expiry, read_quote_table
+from arbiter.timing.clock import Clock, require_clock
 from arbiter.timing.maturities import DateLike, as_datetime
 from arbiter.timing.time_change import TimeChange
 
@@ -124,6 +124,7 @@ class Quotes:
             ValueError: If the quotes have no moment, an event is in the past, or its variance is
                 not given and the quotes cannot tell it.
         """
+        clock = require_clock(clock)
         if clock is None or clock.is_calendar:
             return replace(self, clock=None, time=None)
         if self.as_of is None:
@@ -274,7 +275,7 @@ class Quotes:
         maturities, first, expiry = np.unique(T[good], return_index=True, return_inverse=True)
         count = table.exclusions.height
         unused = f"{count} of {T.size} quotes are not used; see .counts()"
-        warnings = (unused,) if count else ()
+        warnings = ((unused,) if count else ()) + describe_long_maturities(T)
         for warning in warnings:
             logger.warning(warning)
         labels = tuple(table.labels[good[i]] for i in first)

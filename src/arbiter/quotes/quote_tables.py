@@ -10,11 +10,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from arbiter import inputs
-from arbiter.conventions import Array
+from arbiter.conventions import DAYS_PER_YEAR, MINUTES_PER_YEAR, Array
 from arbiter.exclusions import EXCLUSION_SCHEMA, Exclusion
 
 MIN_DEAR_ASKS, MAX_DEAR_SHARE = 3, 0.2  # asks of one forward or more, and their share: currency
 MAX_YEARS = 50.0  # years: nothing listed reaches a fifth as far
+_MAX_LISTED_YEARS = 10.0
 MAX_LOG_MONEYNESS = 50.0  # |log-moneyness|: beyond it a strike is in other units than its forward
 
 
@@ -85,7 +86,8 @@ def _read_columns(frame: Any) -> dict[str, NDArray[Any]]:
             values = values.to_numpy() if hasattr(values, "to_numpy") else values
             columns[name] = np.array(values, dtype=np.float64).reshape(-1)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"column {name} is not numeric: {error}") from error
+            remedy = "" if name != "T" else f"; give minutes to settlement / {MINUTES_PER_YEAR:,}"
+            raise ValueError(f"column {name} is not numeric: {error}{remedy}") from error
     if "expiry" in names:
         columns["expiry"] = np.asarray(frame["expiry"], dtype=object).reshape(-1)
     for name, values in columns.items():
@@ -147,6 +149,14 @@ def _find_duplicates(T: Array, k: Array) -> NDArray[np.bool_]:
     again = np.zeros(T.size, dtype=bool)
     again[order[1:]] = (np.diff(T[order]) == 0.0) & (np.diff(k[order]) == 0.0)
     return again
+
+
+def describe_long_maturities(T: Array) -> tuple[str, ...]:
+    """A sentence if a maturity is longer than any that is listed: days may have been meant."""
+    longest = float(T.max())
+    if longest <= _MAX_LISTED_YEARS:
+        return ()
+    return (f"a maturity is {longest:g} years: if it is in days, divide all by {DAYS_PER_YEAR:g}",)
 
 
 def read_per_expiry(

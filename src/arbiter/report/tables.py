@@ -107,8 +107,8 @@ def score_table(score: Mapping[str, Any] | None) -> Table | None:
     foot = (
         "Calendar days to expiry; every fitted expiry counts. Worst: largest distance outside "
         "bid-ask. RMS: of model − mid. Both in half-spreads. "
-        f"Asks without a bid: {format_number(asks['quotes'], 0)}, of which the surface is above "
-        f"{format_number(asks['violated'], 0)}."
+        f"Asks without a bid: {format_number(asks['quotes'], 0)}, and the surface is above "
+        f"{format_number(asks['violated'], 0)} of them."
     )
     columns = ["Expiry", "Quotes", "Expiries", "Inside", "Worst", "No violation", "RMS"]
     return Table(columns, rows, "lrrrrrr", foot)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from arbiter.conventions import MINUTES_PER_YEAR, Array
-from arbiter.timing.sessions import NYSE, find_sessions
+from arbiter.timing.sessions import NYSE, convert_to_new_york, find_sessions
 from arbiter.timing.time_change import TimeChange
 from arbiter.values import require_known_keys, require_number, require_text, shorten_repr
 
@@ -32,7 +32,7 @@ class Event:
     """A scheduled moment at which the price may jump.
 
     Attributes:
-        when: New York time without a zone, to the minute.
+        when: New York time, to the minute; what has a zone is converted.
         name: What it is called.
         variance: Variance of the jump of the logarithm; None to estimate it from the quotes.
         error: Standard error of an estimated variance; None of a given one.
@@ -108,7 +108,13 @@ class Clock:
                     f"{name} = {value!r} must be a weight from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}: "
                     "that of a minute, where a minute of a session has 1"
                 )
-        events = tuple(sorted(self.events, key=lambda event: event.moment))
+        events = (self.events,) if isinstance(self.events, Event) else tuple(self.events)
+        for event in events:
+            if not isinstance(event, Event):
+                raise ValueError(
+                    f"events has {shorten_repr(event)}: give Event('2026-12-09T14:00', 'FOMC')"
+                )
+        events = tuple(sorted(events, key=lambda event: event.moment))
         for one, other in itertools.pairwise(events):
             if one.moment == other.moment:
                 raise ValueError(
@@ -198,6 +204,16 @@ def _parse_moment(when: object) -> np.datetime64:
             raise ValueError(remedy)
     if isinstance(when, np.datetime64):
         when = when.astype("datetime64[us]").item()
-    if not isinstance(when, dt.datetime) or when.tzinfo is not None:
+    if not isinstance(when, dt.datetime):
         raise ValueError(remedy)
-    return np.datetime64(when, "m")
+    return np.datetime64(convert_to_new_york(when), "m")
+
+
+def require_clock(clock: object) -> Clock | None:
+    """``clock``; a ``ValueError`` with examples where it is none."""
+    if clock is None or isinstance(clock, Clock):
+        return clock
+    raise ValueError(
+        f"clock = {shorten_repr(clock)} is no Clock: give Clock.trading(), Clock(weekend=0.1), or "
+        "None for calendar time"
+    )

@@ -36,8 +36,7 @@ class DatedQueries:
 
         Args:
             T: Year fractions, dates, moments, tenors, durations, expiries or their labels.
-            zero: Let T = 0 pass, for the start of a window. Windows beyond the last maturity have
-                warnings of their own (docs/vix.md).
+            zero: Let T = 0 pass, for the start of a window.
 
         Raises:
             ValueError: If a form is not known, a date is given and there is no ``as_of``, or a
@@ -46,13 +45,13 @@ class DatedQueries:
         # numbers, which most questions have, need no list of expiries
         listed, days = (self.expiries, self._whole_days) if is_dated(T) else ((), False)
         t = to_year_fractions(T, self.as_of, listed, zero=zero, whole_days=days)
-        return self._refuse_days(t) if zero else self._warn_beyond(self._refuse_days(t))
+        return self._warn_beyond(self._refuse_days(t))
 
     def vix_years(self, T: MaturityLike) -> Array:
         """The same for dates of the VIX: a date alone is the open, at which the VIX settles."""
         days = is_dated(T) and self._whole_days
         t = to_year_fractions(T, self.as_of, settlement="AM", whole_days=days)
-        return self._refuse_days(t)
+        return self._warn_beyond(self._refuse_days(t))
 
     @cached_property
     def expiries(self) -> tuple[Expiry, ...]:
@@ -72,7 +71,7 @@ class DatedQueries:
         return Clock.from_dict(self.info["clock"]) if "clock" in self.info else None
 
     def _refuse_days(self, t: Array) -> Array:
-        """``t``, unless one is so far beyond the last maturity that days were meant for years."""
+        """Year fractions, unless one is so far beyond the last maturity that days were meant."""
         farthest, last = _find_farthest(t), self._last_maturity
         if farthest > MAX_RATIO * last and farthest > _MAX_SHORT_YEARS:
             raise ValueError(

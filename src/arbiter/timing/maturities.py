@@ -91,6 +91,22 @@ def to_year_fractions(
     return t
 
 
+def to_tenor(tenor: MaturityLike) -> Array:
+    """Years of a length of time: a number, ``"30d"`` or a timedelta, but no date and no label.
+
+    Example:
+        >>> float(to_tenor("73d"))
+        0.2
+    """
+    try:
+        return to_year_fractions(tenor, None)
+    except ValueError as error:
+        raise ValueError(
+            f"tenor = {shorten_repr(tenor)} is no length of time: give positive years, a tenor "
+            "(90min, 6h, 30d, 2w, 3M, 1y) or a timedelta"
+        ) from error
+
+
 def is_dated(T: MaturityLike) -> bool:
     """Whether maturities are given in another form than numbers."""
     return np.asarray(T).dtype.kind in "mMUO"

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from arbiter.conventions import MINUTES_PER_DAY, Array
+from arbiter.values import require_positive
 from arbiter.vix.strip import QUOTE_COLUMNS, Strip, sum_strip
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def vix(
         Vix(15.9... at 30 days from 2026-11-13 SPXW and 2026-11-20 SPX)
     """
     strips = _require_strips(source)
-    labels = bracket(strips, days, cycle)
+    labels = bracket(strips, require_positive("days", days), cycle)
     parity = _parity(source, labels)
     rates = _rates(parity) if rate is None else np.broadcast_to(rate, 2)
     near, after = (
