@@ -131,6 +131,16 @@ def test_few_quotes_and_ignored_ones_do_not_condemn_an_expiry() -> None:
     assert (found.quality, found.missed) == (FitQuality.MISSED, ("second",))
     ignored = np.where(expiry == 1, 0.0, 1.0)
     assert judge_residuals(missed, expiry, LABELS, ignored).quality is FitQuality.EXPLAINED
+    # a range of strikes outside on one side is missed, though nine tenths are inside
+    shaped = rng.uniform(-0.8, 0.8, 150)
+    of = np.repeat(np.arange(3), 50)
+    shaped[70:75] = 1.5
+    found = judge_residuals(shaped, of, LABELS)
+    assert (found.quality, found.missed) == (FitQuality.MISSED, ("second",))
+    for place in ([60, 65, 70, 75, 80], [70, 71, 72, 73]):  # the controls: apart, and fewer
+        apart = np.clip(shaped, -0.8, 0.8)
+        apart[place] = 1.5
+        assert judge_residuals(apart, of, LABELS).quality is FitQuality.EXPLAINED
     alternating = residuals.copy()
     alternating[20:40] = 4.0 * rng.choice([-1.0, 1.0], 20)
     assert judge_residuals(alternating, expiry, LABELS).quality is FitQuality.SCATTERED

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -48,8 +49,8 @@ class FitVerdict:
     Attributes:
         quality: Its name; ``quality.explain()`` is a sentence.
         inside: Share of the quotes inside bid-ask.
-        missed: Labels of the expiries with significantly fewer than nine tenths inside, the worst
-            first.
+        missed: Labels of the expiries with significantly fewer than nine tenths inside, or with a
+            range of strikes outside on one side; the fewest inside first.
     """
 
     quality: FitQuality
@@ -85,8 +86,9 @@ def judge_residuals(
     """The verdict on residuals in half-spreads.
 
     An expiry is missed if so few of its quotes inside bid-ask would be chance in one of a thousand
-    cases, were nine tenths inside. What is missed is systematic if signs of residuals come in
-    fewer runs over strikes than chance makes (Wald and Wolfowitz), over all that is judged.
+    cases, were nine tenths inside; or if so many neighbours outside on one side would be. What is
+    missed is systematic if there are such neighbours, or if signs of residuals come in fewer runs
+    over strikes than chance makes (Wald and Wolfowitz), over all that is judged.
 
     Args:
         residuals: ``(m,)`` (model − mid) / half-spread, in order of expiry and strike.
@@ -99,17 +101,24 @@ def judge_residuals(
     inside = float(near[used].mean()) if used.any() else 1.0
     sizes = np.bincount(expiry[used], minlength=len(labels))
     counts = np.bincount(expiry[used & near], minlength=len(labels))
+    side = np.where(near, 0.0, np.sign(residuals))
+    ranges = {
+        at
+        for at in np.unique(expiry[used & ~near]).tolist()
+        if _chance_of_neighbours(side[used & (expiry == at)]) < _MIN_PROBABILITY
+    }
     few = np.flatnonzero(counts < MIN_INSIDE_SHARE * sizes).tolist()
     shares = {
         at: float(counts[at] / sizes[at])
-        for at in few
-        if _chance_of_at_most(int(counts[at]), int(sizes[at])) < _MIN_PROBABILITY
+        for at in {*few, *ranges}
+        if at in ranges or _chance_of_at_most(int(counts[at]), int(sizes[at])) < _MIN_PROBABILITY
     }
     worst = sorted(shares, key=lambda at: shares[at])
     if not worst and inside >= MIN_INSIDE_SHARE:
         return FitVerdict(FitQuality.EXPLAINED, inside)
     judged = used & np.isin(expiry, worst) if worst else used
-    systematic = _score_runs(residuals[judged] > 0.0, expiry[judged]) < _MIN_RUNS_SCORE
+    score = _score_runs(residuals[judged] > 0.0, expiry[judged])
+    systematic = bool(ranges) or score < _MIN_RUNS_SCORE
     quality = FitQuality.MISSED if systematic else FitQuality.SCATTERED
     return FitVerdict(quality, inside, tuple(labels[at] for at in worst))
 
@@ -125,6 +134,17 @@ def _chance_of_at_most(count: int, size: int) -> float:
         for i in range(count + 1)
     ]  # fmt: skip
     return math.fsum(math.exp(log) for log in logs)
+
+
+def _chance_of_neighbours(side: Array) -> float:
+    """How many stretches of quotes outside on one side, as long as the longest, chance makes.
+
+    Args:
+        side: ``(n,)`` of the quotes of an expiry, in order of strike: the sign of a residual
+            outside, 0 inside.
+    """
+    longest = max((len(list(group)) for sign, group in groupby(side.tolist()) if sign), default=0)
+    return float(side.size * (1.0 - MIN_INSIDE_SHARE) ** longest)
 
 
 def _score_runs(above: NDArray[np.bool_], expiry: Indices) -> float:
