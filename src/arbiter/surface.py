@@ -28,13 +28,7 @@ from arbiter.pricing.knots import MAX_SLOPE
 from arbiter.pricing.mixture import Mixture
 from arbiter.pricing.vix_slices import FARTHEST_KNOT, VixQueries, VixSlices, describe_missing_iv
 from arbiter.timing.dated_queries import DatedQueries
-from arbiter.timing.maturities import (
-    DateLike,
-    MaturityLike,
-    as_datetime,
-    to_tenor,
-    to_year_fractions,
-)
+from arbiter.timing.maturities import DateLike, MaturityLike, as_datetime, to_year_fractions
 from arbiter.timing.time_change import TimeChange
 
 if TYPE_CHECKING:
@@ -313,7 +307,7 @@ class Surface(DatedQueries, VixQueries):
 
         ``T = 0`` is allowed and gives the variance swap of the tenor.
         """
-        start, length = self.years(T, zero=True), self.years(to_tenor(tenor))
+        start, length = self.years(T, zero=True), self.tenor_years(tenor)
         before = self._log_variance(np.where(start > 0.0, start, length))
         before = np.where(start > 0.0, before, 0.0)
         rise = self._log_variance(start + length) - before

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.timing.clock import Clock
 from arbiter.timing.expiries import Expiry, count_whole_days, list_expiries
-from arbiter.timing.maturities import MaturityLike, is_dated, to_year_fractions
+from arbiter.timing.maturities import MaturityLike, is_dated, to_tenor, to_year_fractions
 from arbiter.timing.time_change import TimeChange
 
 logger = logging.getLogger(__name__)
@@ -46,6 +46,10 @@ class DatedQueries:
         listed, days = (self.expiries, self._whole_days) if is_dated(T) else ((), False)
         t = to_year_fractions(T, self.as_of, listed, zero=zero, whole_days=days)
         return self._warn_beyond(self._refuse_days(t))
+
+    def tenor_years(self, tenor: MaturityLike) -> Array:
+        """Years of a length of time: a number, ``"30d"`` or a timedelta, but no date."""
+        return self.years(to_tenor(tenor))
 
     def vix_years(self, T: MaturityLike) -> Array:
         """The same for dates of the VIX: a date alone is the open, at which the VIX settles."""
