@@ -175,9 +175,9 @@ LAYERS = {
         "page pictures",
     ],
     "arbiter.cli": [
-        "chain_folders chain_options console_log exit_codes safe_console score_lines",
-        "audit_command clock_options joint_command simulate_command vix_command vix_options",
-        "warm_command",
+        "chain_folders console_log exit_codes safe_console score_lines",
+        "audit_command chain_options clock_options joint_command simulate_command vix_options",
+        "vix_command warm_command",
         "fit_command",
     ],
 }

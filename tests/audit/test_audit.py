@@ -451,6 +451,8 @@ GOOD = {"T": [0.5, 0.5, 1.0], "k": [-0.1, 0.1, 0.0], "iv": [0.2, 0.2, 0.2]}
     ("columns", "message"),
     [
         (GOOD | {"T": [0.5, 0.0, 1.0]}, "row 1, column T: 0.0 is not positive"),
+        (GOOD | {"T": [30.0, 60.0, 365.0]}, "row 1, column T: 60.0 is in days, it seems"),
+        (GOOD | {"T": ["2026-12-18"] * 3}, "column T holds string, not numbers"),
         (GOOD | {"T": [0.5, math.nan, 1.0]}, "row 1, column T: nan is not finite"),
         (GOOD | {"k": [0.1, None, 0.0]}, "row 1, column k: nan is missing"),
         (GOOD | {"k": [0.1, 0.2, 900.0]}, "row 2, column k: 900.0 is out of range"),

@@ -104,6 +104,28 @@ def test_expiries_of_a_surface_can_be_dropped(quotes: ab.Quotes) -> None:
         drop_expiries(quotes, dt.date(2026, 10, 16))  # type: ignore[arg-type]
 
 
+def test_what_settles_between_the_quotes_and_as_of_has_settled() -> None:
+    strikes = [float(strike) for strike in range(90, 111, 2)] * 4
+    sides = (["call"] * 11 + ["put"] * 11) * 2
+    price = [max(0.4, (100.0 - K if side == "call" else K - 100.0)) + 1.0 for K, side in
+             zip(strikes, sides, strict=True)]  # fmt: skip
+    table = {
+        "expiry": ["2024-03-15"] * 22 + ["2024-04-19"] * 22,
+        "root": ["SPXW"] * 44,
+        "strike": strikes,
+        "side": sides,
+        "bid": price,
+        "ask": [one + 0.2 for one in price],
+        "quote_time": ["2024-03-15T15:30"] * 44,
+    }
+    now, later = ab.read_chain(table), ab.read_chain(table, as_of="2024-03-15T16:10")
+    first = "2024-03-15 SPXW"
+    assert endings_of(now.quotes())[first] is not Ending.EXPIRED  # the control
+    assert endings_of(later.quotes())[first] is Ending.EXPIRED
+    assert f"{first} had settled by then" in later.notes
+    assert "as_of is 2024-03-15T16:10, and the file says 2024-03-15T15:30" in later.warnings[0]
+
+
 def test_a_fit_that_drops_is_the_fit_of_the_others(quotes: ab.Quotes) -> None:
     label = quotes.labels[1]
     some = quotes.select(quotes.expiry != 1)

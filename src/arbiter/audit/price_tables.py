@@ -14,6 +14,7 @@ from arbiter import forked, inputs
 from arbiter.audit.grid import EPS, Grid, Mask, Places, assemble_grid
 from arbiter.conventions import Array
 from arbiter.pricing import black
+from arbiter.quotes import MAX_YEARS
 
 _PRICE_COLUMNS = ("iv", "call", "put")
 _COLUMN_REMEDIES = {
@@ -141,7 +142,7 @@ def _read_column(table: inputs.Table, name: str, rows: int | None = None) -> _Co
             value = np.asarray(series, dtype=np.float64)
             missing = np.zeros(value.shape, dtype=np.bool_)
     except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
-        raise ValueError(f"column {name} holds {dtype}, not numbers: {remedy}") from error
+        raise ValueError(f"column {name} holds {dtype or 'text'}, not numbers: {remedy}") from error
     if value.ndim != 1:
         raise ValueError(f"column {name} has shape {value.shape}: give one value per row")
     if rows is not None and value.size != rows:
@@ -159,6 +160,8 @@ def _check_range(name: str, value: Array) -> None:
     """Raise a ``ValueError`` where a value lies outside the range of its column."""
     if name in ("T", "strike", "forward", "discount"):
         _reject_rows(name, value, value <= 0.0, "is not positive")
+    if name == "T":
+        _reject_rows(name, value, value > MAX_YEARS, "is in days, it seems: divide by 365")
     if name == "iv":
         _reject_rows(name, value, value < 0.0, "is negative")
     if name == "k":

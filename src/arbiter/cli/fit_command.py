@@ -269,9 +269,10 @@ def _fit_chains(chains: list[Path], out: Path, job: Job, json: bool) -> list[dic
 
 
 def _print_folder(rows: list[dict[str, Any]], out: Path, note: str | None) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title="Chains", title_justify="left")
+    table = Table(title="Chains", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     heads = ("chain", "status", "expiries", "quotes", "inside", "unseen", "bp", "VIX", "exact")
     for head in heads:
         table.add_column(head, justify="left" if head in ("chain", "status") else "right")

@@ -131,9 +131,13 @@ class Readings(SmileReadings):
 
     @cached_property
     def term_structure(self) -> TermStructure:
-        """Volatilities over maturity, from the first expiry to the last."""
+        """Volatilities over maturity, from the first expiry to the last.
+
+        On a clock at the expiries alone: in between nights and weekends would be drawn as noise.
+        """
         first, last = self.T[[0, -1]]
-        T = np.geomspace(first, last, 141) if last > first else np.array([first])
+        between = np.geomspace(first, last, 141) if self.quotes.time is None else self.T
+        T = np.union1d(np.clip(between, first, last), self.T)
         return TermStructure(
             T=T,
             swap=INDEX_POINTS * np.sqrt(self.surface.variance_swap(T)),
