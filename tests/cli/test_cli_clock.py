@@ -74,4 +74,9 @@ def test_the_report_has_the_implied_moves() -> None:
     assert table is not None
     assert table.rows[0][:3] == ["FOMC", "2026-10-28 14:00", "1.00\u00a0%"]
     assert table.rows[1][3] == "given"
+    odd = Clock.trading(Event("2026-10-28T14:00", "FOMC", 0.010156**2))
+    rounded = event_table(odd.to_dict())
+    assert rounded is not None
+    assert rounded.rows[0][2] == "1.02\u00a0%"  # as on the screen, not rounded down
+    assert ": 1.02%" in event_lines(odd.to_dict())[0][1]
     assert event_table(None) is None

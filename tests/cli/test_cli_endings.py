@@ -18,6 +18,7 @@ from arbiter.cli.exit_codes import (
     exit_interrupted,
     explain_error,
 )
+from arbiter.cli.score_lines import format_share
 from arbiter.data import example_chain_path
 
 LINES = example_chain_path().read_text().splitlines(keepends=True)
@@ -44,6 +45,11 @@ def test_an_error_carries_the_argument_that_mends_it(bare: Path) -> None:
 def test_the_command_line_names_its_own_option(bare: Path) -> None:
     error = ChainError("bare.csv: what is it?", Remedy("underlying", "SPX"))
     assert explain_error(error, bare) == "bare.csv: what is it? (here: --underlying SPX)"
+
+
+def test_a_share_below_one_is_never_shown_as_all() -> None:
+    shares = {1.0: "100.00%", 0.99998: "99.99%", 0.29: "29.00%", 0.0: "0.00%", None: "–"}
+    assert {share: format_share(share) for share in shares} == shares
 
 
 def test_words_alone_are_no_remedy(bare: Path) -> None:

@@ -29,7 +29,7 @@ from arbiter.cli.exit_codes import (
     printable_name,
 )
 from arbiter.cli.safe_console import open_console
-from arbiter.cli.score_lines import score_lines
+from arbiter.cli.score_lines import format_share, score_lines
 from arbiter.cli.vix_options import require_vix, vix_dates, vix_lines
 
 if TYPE_CHECKING:
@@ -285,8 +285,8 @@ def _print_folder(rows: list[dict[str, Any]], out: Path, note: str | None) -> No
             row["status"] if row["certificate"]["passed"] else "not certified",
             f"{row['expiries']}",
             f"{row['quotes']:,}",
-            _format_percent(row["inside_bid_ask"]),
-            _format_percent(row["inside_bid_ask_held_out"]),
+            format_share(row["inside_bid_ask"]),
+            format_share(row["inside_bid_ask_held_out"]),
             _format_fixed(row["iv_rmse_bp_2sd"]),
             _format_fixed(row["vix"]),
             _format_fixed(row["vix_surface"]),
@@ -315,8 +315,8 @@ def _print_outcome(outcome: FitOutcome, out: Path) -> None:
     steps = "one pass" if s["method"] == "operator" else f"{s['iterations']} steps"
     took = f"{s['status']} in {steps}, {s['seconds']:.2g} s"
     numbers.add_row(_METHOD_TITLES[s["method"]], took)
-    unseen = _format_percent(s["inside_bid_ask_held_out"])
-    inside = f"{_format_percent(s['inside_bid_ask'])} inside bid-ask"
+    unseen = format_share(s["inside_bid_ask_held_out"])
+    inside = f"{format_share(s['inside_bid_ask'])} inside bid-ask"
     numbers.add_row("", inside + ("" if unseen == "–" else f", {unseen} of those held out"))
     numbers.add_row(
         "", f"{_format_fixed(s['iv_rmse_bp_2sd'])} bp RMSE within two standard deviations"
@@ -336,7 +336,7 @@ def _print_outcome(outcome: FitOutcome, out: Path) -> None:
         alone = s["operator"]
         numbers.add_row(
             "operator alone",
-            f"{_format_percent(alone['inside_bid_ask'])} inside bid-ask, "
+            f"{format_share(alone['inside_bid_ask'])} inside bid-ask, "
             f"{_format_fixed(alone['iv_rmse_bp_2sd'])} bp RMSE, {alone['seconds']:.2g} s",
         )
     console.print(numbers, highlight=False, markup=False)
@@ -372,10 +372,6 @@ def _describe_domain(report: dict[str, Any]) -> str:
     count = len(report["alarms"])
     traits = "one trait" if count == 1 else f"{count} traits"
     return f"unlike the training universe in {traits}, see the warnings"
-
-
-def _format_percent(share: float | None) -> str:
-    return "–" if share is None else f"{share:.2%}"
 
 
 def _format_fixed(value: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -16,14 +17,15 @@ def score_lines(
         score: The field of fit.json of that name.
         left_out: The field ``expiries_left_out``.
     """
+    clean = format_share(score["slices_without_violation"])
     whole = (
-        f"{_percent(score['inside_bid_ask'])} of {score['quotes']:,} inside, worst "
+        f"{format_share(score['inside_bid_ask'])} of {score['quotes']:,} inside, worst "
         f"{_fixed(score['worst_half_spreads'])} half-spreads outside; "
-        f"{_percent(score['slices_without_violation'])} of {score['expiries']} without violation; "
+        f"{clean} of {score['expiries']} without violation; "
         f"RMS {_fixed(score['rms_half_spreads'])} half-spreads"
     )
     parts = [
-        f"{name.replace('_', ' ')} {_percent(bucket['inside_bid_ask'])}"
+        f"{name.replace('_', ' ')} {format_share(bucket['inside_bid_ask'])}"
         for name, bucket in score["buckets"].items()
         if bucket["quotes"]
     ]
@@ -43,8 +45,9 @@ def _ending_of(one: Mapping[str, Any]) -> str:
     return str(one["ending"])
 
 
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{share:.2%}"
+def format_share(share: float | None) -> str:
+    """A share in percent, rounded down as in the report: 100 % means all of them."""
+    return "–" if share is None else f"{math.floor(1e4 * share * (1.0 + 1e-14)) / 100.0:.2f}%"
 
 
 def _fixed(value: float | None) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arbiter.cli.exit_codes import exit_bad_input
+from arbiter.cli.score_lines import format_share
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -39,8 +40,8 @@ def vix_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     lines = []
     if found["quotes"]:
         alone = found["inside_bid_ask_alone"]
-        beside = "" if alone is None else f" ({alone:.2%} alone)"
-        share = f"{found['inside_bid_ask']:.2%} inside bid-ask{beside}"
+        beside = "" if alone is None else f" ({format_share(alone)} alone)"
+        share = f"{format_share(found['inside_bid_ask'])} inside bid-ask{beside}"
         lines.append(f"{found['quotes']:,} options on {_count_dates(found)}, {share}")
     else:
         lines.append(f"futures alone, on {_count_dates(found)}")

@@ -121,9 +121,9 @@ def event_table(clock: Mapping[str, Any] | None) -> Table | None:
     rows = []
     for event in Clock.from_dict(clock).events:
         ends = event.move_range
-        span = "given" if ends is None else " to ".join(format_percent(end) for end in ends)
+        move, *span = (_format_move(x) for x in (event.move, *(ends or ())))
         when = str(event.moment).replace("T", " ")
-        rows.append([event.name, when, format_percent(event.move), span])
+        rows.append([event.name, when, move, " to ".join(span) or "given"])
     weights = ", ".join(
         f"{name} {format_number(clock[name], 3)}" for name in ("overnight", "weekend", "holiday")
     )
@@ -133,6 +133,10 @@ def event_table(clock: Mapping[str, Any] | None) -> Table | None:
     )
     columns = ["Event", "New York", "Implied move", "With two standard errors"]
     return Table(columns, rows, "llrr", foot)
+
+
+def _format_move(move: float | None) -> str:
+    return ABSENT if move is None else f"{format_number(100.0 * move)}\u00a0%"
 
 
 def _parity_errors(quotes: Quotes, forwards: pl.DataFrame | None) -> list[tuple[Any, Any, Any]]:
