@@ -15,23 +15,23 @@ import argparse
 from collections.abc import Iterable
 
 import numpy as np
-from clocked_market import draw_day
-from listed_days import draw_listed_day
 from rich.box import MARKDOWN
 from rich.console import Console
 from rich.table import Table
 
 import arbiter as ab
-from arbiter.conventions import Array
+from arbiter.conventions import Array, Indices
 from arbiter.maturity_scores import LAST_DAYS, LONGER, find_buckets
 from arbiter.quotes import Quotes
 from arbiter.sources import QuoteSource
 from benchmarks.index_closes import UNTIMED, chains, folder
+from clocked_market import draw_day
+from listed_days import draw_listed_day
 
 BUCKETS = (*LAST_DAYS, LONGER)
 
 
-def measure_known(quotes: Quotes, truth: Array) -> tuple[Array, Array]:
+def measure_known(quotes: Quotes, truth: Array) -> tuple[Array, Indices]:
     """Errors at the quotes in standard errors, and the bucket of each.
 
     Args:
@@ -43,7 +43,7 @@ def measure_known(quotes: Quotes, truth: Array) -> tuple[Array, Array]:
     return (surface.iv(k, T) - truth) / surface.iv_error(k, T), find_buckets(quotes)[quotes.expiry]
 
 
-def measure_held_out(quotes: Quotes) -> tuple[Array, Array]:
+def measure_held_out(quotes: Quotes) -> tuple[Array, Indices]:
     """Standardised distances of held-out mids from a fit to the others, and the bucket of each."""
     held = quotes.held_out(0.2, seed=11)
     surface = ab.fit(quotes.select(~held))
@@ -55,7 +55,7 @@ def measure_held_out(quotes: Quotes) -> tuple[Array, Array]:
     return score, find_buckets(quotes)[quotes.expiry[held]]
 
 
-def share_within(parts: Iterable[tuple[Array, Array]], errors: float = 2.0) -> Array:
+def share_within(parts: Iterable[tuple[Array, Indices]], errors: float = 2.0) -> Array:
     """``(5, 2)`` share within that many standard errors by bucket, and the number of points."""
     score, bucket = (np.concatenate(part) for part in zip(*parts, strict=True))
     known = np.isfinite(score)

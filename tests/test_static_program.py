@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from arbiter.conventions import Array
 from arbiter.maturity_scores import describe_asks, score_by_maturity
@@ -42,7 +43,7 @@ def with_asks(quotes: Quotes, *asks: tuple[int, float, float]) -> Quotes:
     return replace(quotes, bounds=AskBounds(expiry.astype(np.int64), k, ask))
 
 
-def everything(program: StaticProgram) -> Array:
+def everything(program: StaticProgram) -> NDArray[np.bool_]:
     return np.ones(program.bounds.size, dtype=np.bool_)
 
 
