@@ -59,6 +59,8 @@ def find_contradictory_asks(
         program = StaticProgram.from_quotes(
             quotes, max(expiry - _NEIGHBOURS, 0), min(expiry + _NEIGHBOURS, last)
         )
+        if program.find_least_violation(np.ones_like(exceeded[program.bounds])) <= NEGLIGIBLE:
+            continue  # all can be met together, as is usual
         kept = ~exceeded[program.bounds]
         slack = program.find_least_violation(kept) + NEGLIGIBLE
         for place in np.flatnonzero(~kept & (quotes.bounds.expiry[program.bounds] == expiry)):
