@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from arbiter.conventions import Array
 from arbiter.maturity_scores import describe_asks, score_by_maturity
 from arbiter.pricing import black
-from arbiter.quotes import AskBounds, Quotes, find_contradictory_asks
+from arbiter.quotes import AskBounds, Quotes, find_contradictory_asks, static_program
 from arbiter.quotes.static_program import StaticProgram
 from static_arbitrage import find_smallest_error
 
@@ -148,8 +148,29 @@ def test_quotes_that_contradict_each_other_are_granted_what_they_need() -> None:
         assert len(find_contradictory_asks(asks, np.array([True]))) == count
     program = StaticProgram.from_quotes(asks, 0, 0)
     assert program.find_least_violation(~everything(program)) > 1.0
-    with pytest.raises(ArithmeticError, match="not solved"):  # the control: nothing is granted
+    with pytest.raises(ArithmeticError, match="linear program"):  # the control: nothing is granted
         program.find_lowest_price(0, ~everything(program), 0.0)
+
+
+def test_an_expiry_of_one_quote_is_judged() -> None:
+    quotes = market().select(np.arange(42) == 3)
+    asks = with_asks(quotes, (0, float(quotes.k[0]) + 0.1, 0.5 * float(quotes.bid[0])))
+    assert len(find_contradictory_asks(asks, np.array([True]))) == 1
+    lone = with_asks(quotes, (0, float(quotes.k[0]) - 0.1, 0.5 * float(quotes.bid[0])))
+    assert find_contradictory_asks(lone, np.array([True])) == ()  # the control
+    program = StaticProgram.from_quotes(quotes, 0, 0)
+    assert program.find_least_violation(everything(program)) == 0.0
+
+
+def test_a_program_that_is_not_solved_finds_nothing_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    quotes = market()
+    asks = with_asks(quotes, (0, -0.45, 0.2 * float(quotes.bid[0])))
+    assert len(find_contradictory_asks(asks, np.array([True]))) == 1  # the control
+    monkeypatch.setattr(static_program, "SOLVER_METHODS", ())
+    assert find_contradictory_asks(asks, np.array([True])) == ()
+    assert "were not judged" in caplog.text
 
 
 class Priced:

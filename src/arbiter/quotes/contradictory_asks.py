@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from arbiter.conventions import Array, Indices
 from arbiter.quotes.quote_set import Quotes
 from arbiter.quotes.static_program import NEGLIGIBLE, LowestPrice, StaticProgram
+
+logger = logging.getLogger(__name__)
 
 _NEIGHBOURS = 1  # expiries on each side that an ask is held against
 
@@ -47,28 +50,38 @@ def find_contradictory_asks(
 
     The least price of each is found by linear programming, with the two-sided quotes inside their
     spreads and the other asks met. Where these quotes contradict each other already, every spread
-    is widened by the least that makes them possible.
+    is widened by the least that makes them possible. Asks of an expiry whose program the solver
+    gives up are not found, with a warning in the log.
 
     Args:
         quotes: All quotes of the moment.
         exceeded: ``(u,)`` the asks of ``quotes.bounds`` in question, those that a surface exceeds.
     """
-    found = []
+    found: list[ContradictoryAsk] = []
     for expiry in np.unique(quotes.bounds.expiry[exceeded]).tolist():
-        last = quotes.maturities.size - 1
-        program = StaticProgram.from_quotes(
-            quotes, max(expiry - _NEIGHBOURS, 0), min(expiry + _NEIGHBOURS, last)
-        )
-        if program.find_least_violation(np.ones_like(exceeded[program.bounds])) <= NEGLIGIBLE:
-            continue  # all can be met together, as is usual
-        kept = ~exceeded[program.bounds]
-        slack = program.find_least_violation(kept) + NEGLIGIBLE
-        for place in np.flatnonzero(~kept & (quotes.bounds.expiry[program.bounds] == expiry)):
-            lowest = program.find_lowest_price(int(place), kept, slack)
-            ask = float(quotes.bounds.ask[program.bounds[place]])
-            if lowest.price > ask * (1.0 + NEGLIGIBLE):
-                found.append(_describe(quotes, int(program.bounds[place]), lowest))
+        try:
+            found += _find_in_expiry(quotes, exceeded, expiry)
+        except ArithmeticError as error:
+            logger.warning("asks of %s were not judged: %s", quotes.labels[expiry], error)
     return tuple(found)
+
+
+def _find_in_expiry(
+    quotes: Quotes, exceeded: NDArray[np.bool_], expiry: int
+) -> list[ContradictoryAsk]:
+    first, last = max(expiry - _NEIGHBOURS, 0), expiry + _NEIGHBOURS
+    program = StaticProgram.from_quotes(quotes, first, min(last, quotes.maturities.size - 1))
+    if program.find_least_violation(np.ones_like(exceeded[program.bounds])) <= NEGLIGIBLE:
+        return []  # all can be met together, as is usual
+    kept = ~exceeded[program.bounds]
+    slack = program.find_least_violation(kept) + NEGLIGIBLE
+    found = []
+    for place in np.flatnonzero(~kept & (quotes.bounds.expiry[program.bounds] == expiry)):
+        lowest = program.find_lowest_price(int(place), kept, slack)
+        ask = float(quotes.bounds.ask[program.bounds[place]])
+        if lowest.price > ask * (1.0 + NEGLIGIBLE):
+            found.append(_describe(quotes, int(program.bounds[place]), lowest))
+    return found
 
 
 def _describe(quotes: Quotes, bound: int, lowest: LowestPrice) -> ContradictoryAsk:

@@ -24,6 +24,7 @@ from arbiter.quotes.quote_set import Quotes
 Mask = NDArray[np.bool_]
 
 NEGLIGIBLE = 1e-6  # half-spreads: ten times the solver's tolerance
+SOLVER_METHODS = ("highs-ds", "highs-ipm")  # the second where the first gives up
 _LOCKED_UNIT = 1e-3  # of the price: the unit of a quote without a spread
 
 
@@ -245,9 +246,11 @@ def _scale_rows(matrix: Any, limit: Array) -> tuple[Any, Array]:
 def _solve(cost: Array, matrix: Any, limit: Array, low: Array, high: Array) -> Any:
     from scipy.optimize import linprog  # a quarter of a second to import
 
-    found = linprog(cost, matrix, limit, bounds=np.column_stack([low, high]), method="highs-ds")
-    if found.status != 0:
-        raise ArithmeticError(
-            f"the linear program of {low.size} prices was not solved: {found.message}"
-        )
-    return found
+    bounds = np.column_stack([low, high])
+    messages = []
+    for method in SOLVER_METHODS:
+        found = linprog(cost, matrix, limit, bounds=bounds, method=method)
+        if found.status == 0:
+            return found
+        messages.append(f"{method}: {found.message}")
+    raise ArithmeticError(f"no solution of the linear program, {'; '.join(messages)}")
