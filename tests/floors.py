@@ -88,7 +88,8 @@ LAYERS = {
     "arbiter.quotes": [
         "ask_bounds expiry_endings quote_clock quote_tables",
         "quote_set",
-        "dropped_expiries",
+        "dropped_expiries static_program",
+        "contradictory_asks",
     ],
     "arbiter.chains": [
         "errors option_table padded_rows",

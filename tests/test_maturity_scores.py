@@ -113,7 +113,7 @@ def test_a_bucket_without_quotes_is_null_in_json() -> None:
         "rms_half_spreads": None,
     }
     assert plain["buckets"]["31-180d"]["quotes"] == plain["quotes"] == 5
-    assert plain["one_sided"] == {"quotes": 0, "violated": 0}
+    assert plain["one_sided"] == {"quotes": 0, "violated": 0, "contradictory": []}
 
 
 def test_locked_quotes_are_inside_or_not_and_have_no_half_spread() -> None:

@@ -6,17 +6,19 @@ headline counts only expiries of two days and eight strikes, and here every one 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from arbiter.conventions import DAYS_PER_YEAR, MINUTES_PER_YEAR, Array, Indices
-from arbiter.quotes import Quotes
+from arbiter.quotes import ContradictoryAsk, Quotes, find_contradictory_asks
 from arbiter.scoring import TOLERANCE, Mask, Model, is_inside_bid_ask
 
 LAST_DAYS = {"same_day": 0, "1-7d": 7, "8-30d": 30, "31-180d": 180}  # of each bucket, calendar days
 LONGER = "longer"  # the bucket beyond
+_MAX_NAMED = 3  # asks in a sentence
 
 
 @dataclass(frozen=True)
@@ -54,20 +56,27 @@ class MaturityScores:
         buckets: The same by days to expiry: ``same_day``, ``1-7d``, ``8-30d``, ``31-180d``,
             ``longer``.
         one_sided: How many options have an ask and no bid.
-        one_sided_violated: How many of these the model puts above their ask.
+        one_sided_violated: How many of these the model puts above their ask, those apart that
+            contradict other quotes.
+        contradictory: The others that it puts above their ask, each with what it contradicts.
     """
 
     overall: BucketScore
     buckets: dict[str, BucketScore]
     one_sided: int
     one_sided_violated: int
+    contradictory: tuple[ContradictoryAsk, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The field ``score`` of fit.json."""
         return {
             **self.overall.to_dict(),
             "buckets": {name: bucket.to_dict() for name, bucket in self.buckets.items()},
-            "one_sided": {"quotes": self.one_sided, "violated": self.one_sided_violated},
+            "one_sided": {
+                "quotes": self.one_sided,
+                "violated": self.one_sided_violated,
+                "contradictory": [one.to_dict() for one in self.contradictory],
+            },
         }
 
 
@@ -75,6 +84,8 @@ def score_by_maturity(model: Model, quotes: Quotes) -> MaturityScores:
     """Score a model on all quotes, and by bucket of maturity.
 
     Quotes whose ask is not above their bid count as inside or outside, and have no half-spread.
+    Where the model is above asks without a bid, a linear program tells which of these contradict
+    other quotes.
 
     Args:
         model: The surface or peer.
@@ -98,6 +109,7 @@ def score_by_maturity(model: Model, quotes: Quotes) -> MaturityScores:
     if len(bounds):
         own = np.asarray(model.otm(bounds.k, quotes.maturities[bounds.expiry]))
         high = ~(own <= bounds.ask + TOLERANCE)
+    contradictory = find_contradictory_asks(quotes, high)
     return MaturityScores(
         _score_some(price, quotes, everything),
         {
@@ -105,8 +117,21 @@ def score_by_maturity(model: Model, quotes: Quotes) -> MaturityScores:
             for place, name in enumerate((*LAST_DAYS, LONGER))
         },
         len(bounds),
-        int(np.count_nonzero(high)),
+        int(np.count_nonzero(high)) - len(contradictory),
+        contradictory,
     )
+
+
+def describe_asks(one_sided: Mapping[str, Any]) -> str:
+    """A sentence about the field ``one_sided`` of a score, without its full stop."""
+    counts = f"{one_sided['violated']:,} of {one_sided['quotes']:,} asks without a bid violated"
+    found = one_sided.get("contradictory", ())
+    if not found:
+        return counts
+    named = ", ".join(f"{one['expiry']} {one['strike']:.10g}" for one in found[:_MAX_NAMED])
+    more = len(found) - _MAX_NAMED
+    others = f" and {more} more" if more > 0 else ""
+    return f"{counts}, {len(found)} exceeded that contradict other quotes ({named}{others})"
 
 
 def find_buckets(quotes: Quotes) -> Indices:

@@ -65,7 +65,9 @@ def test_one_bad_bound_does_not_move_the_quotes_out() -> None:
     options = ab.FitOptions(roughness=ROUGH)
     quotes = market(((0, -0.1201, 0.001),))
     surface = ab.fit(quotes, options=options)
-    assert score_by_maturity(surface, quotes).one_sided_violated == 1
+    score = score_by_maturity(surface, quotes)
+    assert (len(score.contradictory), score.one_sided_violated) == (1, 0)
+    assert score.contradictory[0].against[0].endswith("put (bid)")
     assert np.mean(np.abs(surface.result.residuals) <= 1.0) > 0.8
 
 

@@ -11,13 +11,9 @@ import pytest
 import arbiter as ab
 from arbiter.conventions import MINUTES_PER_YEAR, Array
 from arbiter.maturity_scores import score_by_maturity
-from arbiter.pricing import black
 from arbiter.quotes import Quotes
+from listed_days import DAYS, VOLATILITY, as_quotes, list_quotes, true_price
 
-INDEX, VOLATILITY, TICK = 6500.0, 0.13, 0.05
-# Three lognormals, the widest a crash mode: weights, volatilities and log-means in units of σ√T.
-WEIGHTS, WIDTHS, MEANS = (0.80, 0.18, 0.02), (0.75, 1.5, 2.5), (0.12, -0.35, -1.65)
-DAYS = (1, 2, 3, 4, 5, 8, 12, 20, 33, 60, 90, 180)
 SHORT_CHAINS = {  # expiries nearer than two days
     "spx_2019-05-13_0447ET_gth.dat": 1,
     "spx_2022-07-12_1155ET.csv": 2,
@@ -27,45 +23,11 @@ SHORT_CHAINS = {  # expiries nearer than two days
 }
 
 
-def true_price(k: Array, T: float) -> Array:
-    """Out-of-the-money prices of the mixture in forward units."""
-    unit = VOLATILITY * np.sqrt(T)
-    parts = list(zip(WEIGHTS, WIDTHS, MEANS, strict=True))
-    forward = sum(w * np.exp(m * unit) for w, _, m in parts)
-    calls = np.zeros(k.size)
-    for weight, width, mean in parts:
-        own = np.exp(mean * unit) / forward
-        near = k - np.log(own)
-        otm = black.otm(near, np.full(k.size, width * unit))
-        calls += weight * own * np.where(near >= 0.0, otm, otm + 1.0 - np.exp(near))
-    return np.where(k >= 0.0, calls, calls - 1.0 + np.exp(k))
-
-
-def list_quotes(T: float, rng: np.random.Generator, step: float, most: int = 999) -> Array:
-    """``(4, m)`` T, k, bid and ask of the listed strikes that are bid, to the tick."""
-    reach = VOLATILITY * np.sqrt(T)
-    first = np.ceil(INDEX * np.exp(-8.0 * reach) / step)
-    strikes = np.arange(first * step, INDEX * np.exp(6.0 * reach), step)
-    k = np.log(strikes / INDEX)
-    price = INDEX * true_price(k, T)
-    half = np.maximum(TICK, 0.01 * price)
-    mid = price + rng.uniform(-0.3, 0.3, k.size) * half
-    bid = TICK * np.floor(np.minimum(mid - half + 0.5 * TICK, price) / TICK)
-    ask = TICK * np.ceil(np.maximum(mid + half - 0.5 * TICK, price + 1e-9) / TICK)
-    good = np.flatnonzero(bid >= TICK)
-    good = np.sort(good[np.argsort(np.abs(k[good]), kind="stable")][:most])
-    return np.stack([np.full(good.size, T), k[good], bid[good] / INDEX, ask[good] / INDEX])
-
-
 @cache
 def later_quotes() -> Array:
     rng = np.random.default_rng(1)
     rows = [list_quotes(day / 365.0, rng, 5.0 if day < 30 else 25.0) for day in DAYS]
     return np.concatenate(rows, axis=1)
-
-
-def as_quotes(rows: Array) -> Quotes:
-    return Quotes.from_frame(dict(zip(("T", "k", "bid", "ask"), rows, strict=True)))
 
 
 @cache

@@ -505,6 +505,15 @@ def test_score_and_endings_are_shown_where_there_are_any(
     for name, bucket in scored.buckets.items():
         assert (name in seen.words) == (bucket.quotes > 0), name
     assert format_number(scored.overall.worst_half_spreads) in seen.words
+    assert "contradict other quotes" not in seen.text
+    found = {"expiry": "2026-03-20", "strike": 3700.0}
+    asks = {"quotes": 12, "violated": 1, "contradictory": [found]}
+    both = {"score": {**scored.to_dict(), "one_sided": asks}}
+    told = Page(write_report(tmp_path / "asks.html", surface, kept, summary=both).read_text())
+    assert (
+        "1 of 12 asks without a bid violated, 1 exceeded that contradict other quotes "
+        "(2026-03-20 3700)" in told.text
+    )
 
 
 def test_without_a_certificate_the_page_says_so(

@@ -30,10 +30,10 @@ def score_lines(
         if bucket["quotes"]
     ]
     lines = [("every expiry", whole), ("inside, by days", ", ".join(parts))]
-    asks = score["one_sided"]
-    if asks["quotes"]:
-        said = f"{asks['violated']:,} of {asks['quotes']:,} asks without a bid violated"
-        lines.append(("", said))
+    if score["one_sided"]["quotes"]:
+        from arbiter.maturity_scores import describe_asks  # not on the start-up path
+
+        lines.append(("", describe_asks(score["one_sided"])))
     if left_out:
         by_ending = groupby(sorted(left_out, key=_ending_of), key=_ending_of)
         told = (f"{name}: {', '.join(one['label'] for one in group)}" for name, group in by_ending)

@@ -1,6 +1,7 @@
 """The one input type: two-sided out-of-the-money quotes in forward units, expiry by expiry."""
 
 from arbiter.quotes.ask_bounds import AskBounds
+from arbiter.quotes.contradictory_asks import ContradictoryAsk, find_contradictory_asks
 from arbiter.quotes.dropped_expiries import ExpiryLike, drop_expiries, leave_out
 from arbiter.quotes.expiry_endings import Ending, ExpiryEnding
 from arbiter.quotes.quote_set import MIN_QUOTES, Quotes, require_quotes
@@ -13,11 +14,13 @@ __all__ = [
     "MIN_DEAR_ASKS",
     "MIN_QUOTES",
     "AskBounds",
+    "ContradictoryAsk",
     "Ending",
     "ExpiryEnding",
     "ExpiryLike",
     "Quotes",
     "drop_expiries",
+    "find_contradictory_asks",
     "leave_out",
     "require_quotes",
 ]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from arbiter.audit.certificate import Certificate
 from arbiter.conventions import DAYS_PER_YEAR, INDEX_POINTS
+from arbiter.maturity_scores import describe_asks
 from arbiter.quotes import Ending, Quotes
 from arbiter.report.curves import Readings
 from arbiter.report.number_format import (
@@ -103,12 +104,10 @@ def score_table(score: Mapping[str, Any] | None) -> Table | None:
         for name, part in [*score["buckets"].items(), ("all", score)]
         if part["quotes"]
     ]
-    asks = score["one_sided"]
     foot = (
         "Calendar days to expiry; every fitted expiry counts. Worst: largest distance outside "
         "bid-ask. RMS: of model − mid. Both in half-spreads. "
-        f"Asks without a bid: {format_number(asks['quotes'], 0)}, and the surface is above "
-        f"{format_number(asks['violated'], 0)} of them."
+        f"{describe_asks(score['one_sided'])}."
     )
     columns = ["Expiry", "Quotes", "Expiries", "Inside", "Worst", "No violation", "RMS"]
     return Table(columns, rows, "lrrrrrr", foot)
