@@ -123,6 +123,16 @@ def test_futures_alone_are_enough(market: dict[str, Path], tmp_path: Path) -> No
     assert vix["largest_future_error"] < 0.05
 
 
+def test_two_components_have_a_vix_side(market: dict[str, Path], tmp_path: Path) -> None:
+    files = ("--vix", market["vix"], "--components", 2, "--out", tmp_path)
+    result = run("fit", market["spx"], *files, "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["vix_market"]["largest_second_moment_error"] < 1e-12
+    assert len(ab.Surface.load(tmp_path / "surface.npz").slopes) == 2
+    result = run("joint", tmp_path / "surface.npz", "--resolution", 2e-3, "--json")
+    assert json.loads(result.stdout)[0]["verdict"] == "feasible"
+
+
 @pytest.mark.parametrize(("method", "off"), [("operator", 1.0), ("both", 0.05)])
 def test_the_operator_has_a_vix_side(
     method: str, off: float, market: dict[str, Path], tmp_path: Path
@@ -163,7 +173,6 @@ def test_without_the_vix_nothing_is_said_of_it(market: dict[str, Path], tmp_path
         ("spx", ("--vix-futures", "vix"), ("vix.csv", "VIX futures are index points")),
         ("spx", ("--vix-futures", "history"), ("history.csv", "2026-01-02")),
         ("spx", ("--vix", "spx"), ("--vix", "own")),
-        ("spx", ("--vix", "vix", "--components", "2"), ("one component",)),
     ],
 )
 def test_wrong_files_and_options_are_refused_by_name(

@@ -74,8 +74,13 @@ def test_futures_alone_have_no_smiles() -> None:
     assert fit_markets(index_quotes(), vix_quotes(3), futures).smiles is not None
 
 
+def test_two_components_have_a_vix_side() -> None:
+    found = fit_markets(index_quotes(), vix_quotes(), options=ab.FitOptions(components=2))
+    assert found.joint.slopes.shape[0] == found.alone.slopes.shape[0] == 2
+    T = found.market.quotes.maturities
+    assert np.allclose(found.joint.vix_second_moment(T), found.joint.forward_variance(T))
+
+
 def test_what_a_joint_fit_refuses_is_refused() -> None:
-    with pytest.raises(ValueError, match="one component"):
-        fit_markets(index_quotes(), vix_quotes(), options=ab.FitOptions(components=2))
     with pytest.raises(ValueError, match="give vix_quotes, vix_futures or both"):
         fit_markets(index_quotes(), None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +17,8 @@ from arbiter.conventions import Array
 from arbiter.fitting import FitOptions, FittedSurface, fit
 from arbiter.fitting.interior_point import add_ridge
 from arbiter.fitting.joint_fit import eliminate_vix
+from arbiter.fitting.unknowns import UnknownLayout
+from arbiter.futures import FuturesCurve
 from arbiter.pricing import black
 from arbiter.pricing.decoder import Decoder
 from arbiter.pricing.mixture import Mixture
@@ -28,70 +32,80 @@ PLACES = np.array([-2.5, -1.5, -0.7, 0.0, 0.7, 1.5])  # Gaussian coordinates
 MATURITIES = np.array([10.0, 30.0, 73.0, 182.0, 365.0, 700.0])[:, None] / 365.0  # some unlisted
 
 
-def by_differences(surface: FittedSurface, k: Array, T: Array) -> Array:
-    """Standard errors of volatilities from a dense covariance and central differences."""
+def by_differences(surface: FittedSurface, query: Callable[[Decoder], Array]) -> Array:
+    """Standard errors of a query from a dense covariance and central differences."""
     logs, shares = np.log(surface.slopes), surface.weights[1:]
-    J, L, n = logs.shape
-    unknowns = np.concatenate([*logs, *shares[:, :, None]], axis=1).reshape(-1)
+    layout = UnknownLayout(surface.knots, logs.shape[1], logs.shape[0])
+    unknowns = layout.pack(logs, shares)
 
-    def volatilities(z: Array) -> Array:
-        table = z.reshape(L, -1)
-        slopes = np.exp(table[:, : J * n]).reshape(L, J, n).transpose(1, 0, 2)
-        share = table[:, J * n :].T
-        weights = np.concatenate([1.0 - share.sum(axis=0, keepdims=True), share])
+    def answer(z: Array) -> Array:
         # a step may cross an order by a hair: no check of it, only prices
-        moved = Decoder(surface.knots, surface.maturities, slopes, weights)
-        price = moved.evaluate(Mixture.otm, k, T)
-        return black.implied_total_volatility(price, k).volatility / np.sqrt(T)
+        return query(Decoder(surface.knots, surface.maturities, *layout.decode(z)))
 
-    gradient = np.zeros((k.size, unknowns.size))
+    columns = []
     for i in range(unknowns.size):
         step = np.zeros(unknowns.size)
         step[i] = 1e-7  # less than the least share of a component
-        gradient[:, i] = (volatilities(unknowns + step) - volatilities(unknowns - step)) / 2e-7
-    matrix = write_out(add_ridge(surface.uncertainty.matrix))
-    covariance = surface.uncertainty.dispersion * np.linalg.inv(matrix)
+        columns.append((answer(unknowns + step) - answer(unknowns - step)) / 2e-7)
+    gradient = np.stack(columns, axis=1)
+    known = surface.uncertainty
+    matrix = write_out(add_ridge(known.matrix))
+    if known.coupling is not None:
+        matrix += known.coupling @ known.coupling.T
+    covariance = known.dispersion * np.linalg.inv(matrix)
     return np.asarray(np.sqrt(np.einsum("pi,ij,pj->p", gradient, covariance, gradient)))
 
 
-def few_expiries(components: int = 1) -> FittedSurface:
+@lru_cache
+def few_expiries(components: int = 1, joint: bool = False) -> FittedSurface:
+    """A fit to three expiries, or a joint one with two futures on the VIX."""
     surface = heston_surface(610)
     keep = np.isin(surface.quotes.expiry, [2, 6, 12])
-    return fit(surface.quotes.select(keep), options=FitOptions(components=components))
+    quotes, options = surface.quotes.select(keep), FitOptions(components=components)
+    alone = fit(quotes, options=options)
+    if not joint:
+        return alone
+    dates = np.array([0.1, 0.35])
+    level = 95.0 * np.sqrt(alone.forward_variance(dates))
+    return fit(quotes, options=options, vix_futures=FuturesCurve.of(dates, level))
 
 
+@pytest.mark.parametrize("joint", [False, True])
 @pytest.mark.parametrize("components", [1, 2])
-def test_errors_are_the_covariance_carried_to_volatilities(components: int) -> None:
-    surface = few_expiries(components)
-    first, second, third = surface.maturities
+def test_errors_are_the_covariance_carried_to_volatilities(components: int, joint: bool) -> None:
+    surface = few_expiries(components, joint)
+    first, second, third = surface.maturities[[0, 1, -1]]
     T = np.array([first, second, third, 0.5 * (first + second), 0.7 * first, 1.2 * third])
     T = np.repeat(T, 3)
     k = surface.log_strike(np.tile([-2.0, 0.0, 1.0], 6), T)
-    expected = by_differences(surface, k, T)
+
+    def volatilities(moved: Decoder) -> Array:
+        price = moved.evaluate(Mixture.otm, k, T)
+        return np.asarray(black.implied_total_volatility(price, k).volatility / np.sqrt(T))
+
+    expected = by_differences(surface, volatilities)
     assert surface.iv_error(k, T) == pytest.approx(expected, rel=1e-3)
     assert surface.iv_error(k, T) != pytest.approx(1.01 * expected, rel=1e-3)
 
 
-def test_the_error_of_the_vix_is_the_covariance_carried_to_the_log_contract() -> None:
-    surface = few_expiries()
-    assert surface.uncertainty is not None
-    slopes = surface.slopes[0]
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("components", [1, 2])
+def test_the_error_of_the_vix_is_the_covariance_carried_to_the_log_contract(
+    components: int, joint: bool
+) -> None:
+    surface = few_expiries(components, joint)
     tenor = 60.0 / 365.0
-    gradient = np.zeros(slopes.size)
-    for i in range(slopes.size):
-        found = []
-        for step in (1e-5, -1e-5):
-            moved = slopes.copy()
-            moved.ravel()[i] *= np.exp(step)
-            there = Surface.from_slopes(surface.knots, surface.maturities, moved)
-            found.append(100.0 * np.sqrt(float(there.variance_swap(tenor))))
-        gradient[i] = (found[0] - found[1]) / 2e-5
-    covariance = surface.uncertainty.dispersion * np.linalg.inv(
-        write_out(surface.uncertainty.matrix)
-    )
-    expected = np.sqrt(gradient @ covariance @ gradient)
+
+    def index(moved: Decoder) -> Array:
+        variance = moved.slices_at(np.array([tenor])).log_variance()
+        return np.asarray(100.0 * np.sqrt(variance / tenor))
+
+    expected = float(by_differences(surface, index)[0])
     assert float(surface.vix_error(tenor)) == pytest.approx(expected, rel=1e-3)
     assert float(surface.vix_error()) != pytest.approx(expected, rel=1e-3)
+    if joint:  # negative control: without the VIX quotes less is known
+        apart = replace(surface, uncertainty=replace(surface.uncertainty, coupling=None))
+        assert float(apart.vix_error(tenor)) > 1.002 * expected
 
 
 def test_errors_broadcast_and_grow_away_from_the_quotes() -> None:
@@ -219,11 +233,14 @@ def test_the_unknowns_of_the_vix_are_eliminated(rng: np.random.Generator) -> Non
     assert not np.allclose(np.linalg.inv(own + columns[:split] @ columns[:split].T), whole)
 
 
-def test_errors_of_a_joint_fit_know_the_vix_quotes(data_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("components", [1, 2])
+def test_errors_of_a_joint_fit_know_the_vix_quotes(
+    components: int, data_dir: Path, tmp_path: Path
+) -> None:
     folder = data_dir / "joint"
     spx = read_volatilities(folder / "spx_implied_vol_20230215.csv")
     vix = read_volatilities(folder / "vix_implied_vol_20230215.csv")
-    joint = fit(spx, vix_quotes=vix)
+    joint = fit(spx, vix_quotes=vix, options=FitOptions(components=components))
     apart = replace(joint, uncertainty=replace(joint.uncertainty, coupling=None))
     ends = vix.maturities[:4] + 30.0 / 365.0
     both = np.array([[float(s.vix_error(t)) for t in ends] for s in (joint, apart)])
@@ -234,4 +251,3 @@ def test_errors_of_a_joint_fit_know_the_vix_quotes(data_dir: Path, tmp_path: Pat
     loaded = Surface.load(path)
     assert isinstance(loaded, FittedSurface)
     assert float(loaded.vix_error(ends[0])) == float(joint.vix_error(ends[0]))
-    print(both)

@@ -11,6 +11,7 @@ from benchmarks.joint_fit import vix_side
 
 import arbiter as ab
 from arbiter.fitting.interior_point import Status
+from arbiter.fitting.options import FitOptions
 from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.markets import preset
 from arbiter.markets.snapshots import Snapshot
@@ -80,10 +81,17 @@ def test_a_level_that_the_index_does_not_have_bends_no_shape(
     assert np.abs(bent.vvix(T) / fair.vvix(T) - 1.0).max() > 2.0 * shift
 
 
-def test_refined_both_markets_are_fitted_together(operator: Operator) -> None:
+@pytest.mark.parametrize("components", [1, 2])
+def test_refined_both_markets_are_fitted_together(components: int, operator: Operator) -> None:
     made = snapshot("calm")
     quotes, futures = vix_side(made)
-    refined = operator.refine(made.quotes, vix_quotes=quotes, vix_futures=futures)
+    refined = operator.refine(
+        made.quotes,
+        options=FitOptions(components=components),
+        vix_quotes=quotes,
+        vix_futures=futures,
+    )
+    assert len(refined.slopes) == components
     assert refined.result.vix is not None
     assert np.mean(np.abs(refined.result.vix.residuals) <= 1.0) > 0.99
     assert np.abs(refined.result.vix.future_errors).max() < 0.05

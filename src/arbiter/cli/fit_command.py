@@ -124,7 +124,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
         exit_bad_input(f"--method {method} is not known: give {', '.join(METHODS)}")
     _require_method_options(method, components, roughness)
     require_calendar_name(calendar)
-    require_vix(source, (vix, vix_futures), components)
+    require_vix(source, (vix, vix_futures))
     _require_out_folder(out, (SUMMARY_FILE,) if source.is_dir() else ())
     job = Job(
         as_of=as_of,

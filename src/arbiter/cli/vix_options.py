@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def require_vix(source: Path, files: tuple[Path | None, Path | None], components: int) -> None:
-    """Refuse files on the VIX that are not there, or options that a joint fit does not have."""
+def require_vix(source: Path, files: tuple[Path | None, Path | None]) -> None:
+    """Refuse files on the VIX that are not there, or that belong to no one chain."""
     given = {n: p for n, p in zip(("--vix", "--vix-futures"), files, strict=True) if p is not None}
     if not given:
         return
@@ -28,10 +28,6 @@ def require_vix(source: Path, files: tuple[Path | None, Path | None], components
     if source.is_dir():
         exit_bad_input(
             f"{name} with a folder of chains: one VIX market belongs to one chain; name the file"
-        )
-    if components != 1:
-        exit_bad_input(
-            f"{name} with --components {components}: a joint fit has one component; leave it at 1"
         )
 
 

@@ -89,7 +89,7 @@ def fit(  # noqa: PLR0913 - one keyword for each thing that a caller may bring
     market = None
     if vix_quotes is not None or vix_futures is not None:
         market = VixMarket.from_quotes(vix_quotes, vix_futures)
-        joint_fit.require_one_moment(quotes, market, options)
+        joint_fit.require_one_moment(quotes, market)
     stage = begin_fit(quotes, options, weights, start, prior)
     if market is None:
         return finish_fit(stage, began)
@@ -263,8 +263,7 @@ def _check_weights(weights: ArrayLike | None, count: int) -> Array | None:
 
 def _surface_from_end(ended: FitEnd, result: FitResult, matrix: Array) -> FittedSurface:
     objective = ended.point.objective
-    logs, shares = objective.layout.unpack(ended.point.misfit.z)
-    weights = None if not shares.size else np.stack([1.0 - shares[0], shares[0]])
+    slopes, weights = objective.layout.decode(ended.point.misfit.z)
     factors = objective.misfit.weights
     source = FitInput(
         objective.quotes,
@@ -272,5 +271,5 @@ def _surface_from_end(ended: FitEnd, result: FitResult, matrix: Array) -> Fitted
         None if np.all(factors == 1.0) else freeze_array(factors),
         ended.optimum,
     )
-    surface = build_surface(source, np.exp(logs), result, matrix, weights, ended.coupling)
+    surface = build_surface(source, slopes, result, matrix, weights, ended.coupling)
     return surface.with_vix(ended.slices)

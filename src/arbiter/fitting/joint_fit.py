@@ -14,7 +14,13 @@ from arbiter.fitting.fitted_surface import VixResult
 from arbiter.fitting.interior_point import InteriorPoint, Status, add_ridge
 from arbiter.fitting.joint_objective import JointObjective, JointPoint
 from arbiter.fitting.loss import EXACT_LOSS_PER_QUOTE
-from arbiter.fitting.objective import HIGHEST_LOG_SLOPE, FitObjective, FitPoint
+from arbiter.fitting.objective import (
+    HIGHEST_LOG_SLOPE,
+    HIGHEST_SHARE,
+    LOWEST_SHARE,
+    FitObjective,
+    FitPoint,
+)
 from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.vix_objective import VixObjective
 from arbiter.fitting.vix_quotes import VixMarket, describe_open_windows, with_windows
@@ -30,12 +36,8 @@ _MAX_WEIGHT_ROUNDS, _LOOSE_TOLERANCE = 10, 0.02  # of a choice of weights around
 _MAX_TIME_APART = np.timedelta64(3, "h")  # quotes further apart are of two moments
 
 
-def require_one_moment(quotes: Quotes, market: VixMarket, options: FitOptions) -> None:
+def require_one_moment(quotes: Quotes, market: VixMarket) -> None:
     """A ``ValueError`` with the remedy where the two markets do not belong together."""
-    if options.components != 1:
-        raise ValueError(
-            f"options.components = {options.components}: a fit with VIX quotes has one component"
-        )
     other = market.quotes.as_of
     if (
         quotes.as_of is not None
@@ -89,7 +91,7 @@ def fit_both_markets(
     vix = VixObjective.from_market(market, options)
     both = JointObjective(spx, vix.with_roughness(smiles.point.objective.roughness))
     count = len(quotes) + max(len(market.quotes), 1)
-    start = np.concatenate([_interpolate_log_slopes(interior.point, spx), smiles.z])
+    start = np.concatenate([_interpolate_unknowns(interior.point, spx), smiles.z])
     joint = InteriorPoint.start_at(
         both, both.build_constraints(), start, scale=EXACT_LOSS_PER_QUOTE * count
     )
@@ -133,22 +135,28 @@ def _spx_matrix(joint: InteriorPoint[JointPoint]) -> Array:
     return np.ascontiguousarray(joint.matrix()[:size, :width])
 
 
-def _interpolate_log_slopes(point: FitPoint, spx: FitObjective) -> Array:
-    """Log-slopes at the maturities of ``spx``, linear in log √T between those of ``point``.
+def _interpolate_unknowns(point: FitPoint, spx: FitObjective) -> Array:
+    """Unknowns at the maturities of ``spx``, linear in log √T between those of ``point``.
 
     Strictly between two expiries, and so strictly inside the star order.
     """
+    layout = point.objective.layout
     tau, at = point.objective.penalty.tau, spx.penalty.tau
-    logs = point.misfit.z.reshape(point.objective.layout.shape)
+    known = point.misfit.z.reshape(layout.shape)
     i = np.clip(np.searchsorted(tau, at, side="right") - 1, 0, tau.size - 1)
     j = np.minimum(i + 1, tau.size - 1)
     share = (at - tau[i]) / np.where(j > i, tau[j] - tau[i], 1.0)
-    found = logs[i] + np.clip(share, 0.0, 1.0)[:, None] * (logs[j] - logs[i])
-    # volatility is flat before the first expiry and after the last, until slopes near their bound
+    found = known[i] + np.clip(share, 0.0, 1.0)[:, None] * (known[j] - known[i])
     early, late = at < tau[0], at > tau[-1]
-    found[early] = logs[0] + (at[early] - tau[0])[:, None]
-    room = HIGHEST_LOG_SLOPE - logs[-1]
-    found[late] = HIGHEST_LOG_SLOPE - room * np.exp(-(at[late] - tau[-1])[:, None] / room)
+    before, after = (at[early] - tau[0])[:, None], (at[late] - tau[-1])[:, None]
+    # volatility is flat before the first expiry and after the last, until slopes near their bound
+    slopes = slice(layout.components * layout.knot_count)
+    found[early, slopes] = known[0, slopes] + before
+    room = HIGHEST_LOG_SLOPE - known[-1, slopes]
+    found[late, slopes] = HIGHEST_LOG_SLOPE - room * np.exp(-after / room)
+    if layout.components == 2:  # and shares move towards theirs
+        found[early, -1:] = LOWEST_SHARE + (known[0, -1] - LOWEST_SHARE) * np.exp(before)
+        found[late, -1:] = HIGHEST_SHARE - (HIGHEST_SHARE - known[-1, -1]) * np.exp(-after)
     return np.asarray(found.reshape(-1))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,12 @@ from arbiter.fitting.interior_point import Expansion
 from arbiter.fitting.objective import FitObjective, FitPoint
 from arbiter.fitting.order_constraints import OrderConstraints
 from arbiter.fitting.vix_objective import VixMisfitPoint, VixObjective
-from arbiter.pricing.maturity import slope_derivatives_at, slopes_at
+from arbiter.pricing.maturity import (
+    slope_derivatives_at,
+    slopes_at,
+    weight_derivatives_at,
+    weights_at,
+)
 from arbiter.pricing.price_derivatives import (
     KnotQuadrature,
     SliceIntegrals,
@@ -31,7 +37,11 @@ _MIN_FORWARD_VARIANCE = 1e-12  # of forward variance, whose logarithm is taken
 
 
 class ForwardVariances:
-    """``log FV`` at dates ``(V,)`` and its derivatives by the log-slopes ``(L, n)`` of a fit."""
+    """``log FV`` at dates ``(V,)`` and its derivatives by the unknowns of a fit.
+
+    Every component has mean one, so that ``W`` of a mixture is the sum of those of its components
+    with their weights.
+    """
 
     def __init__(
         self, knots: Array, maturities: Array, dates: Array, time: TimeChange | None = None
@@ -46,41 +56,74 @@ class ForwardVariances:
         self.line = KnotQuadrature.from_knots(knots)
         self.size = dates.size
 
-    def log_forward_variances(self, slopes: Array) -> Array:
-        """``log FV`` ``(V,)`` for slopes ``(L, n)``."""
-        return np.asarray(np.log(self._forward_variances(*self._integrate_dates(slopes))))
+    def log_forward_variances(self, slopes: Array, weights: Array) -> Array:
+        """``log FV`` ``(V,)`` for slopes ``(J, L, n)`` and weights ``(J, L)`` of the components."""
+        return np.asarray(np.log(self._forward_variances(self._integrate_dates(slopes, weights))))
 
-    def gradient(self, slopes: Array) -> Array:
-        """Derivatives ``(V, L·n)`` of ``log FV`` by the log-slopes."""
-        here, slices = self._integrate_dates(slopes)
-        variance = self._forward_variances(here, slices)
-        by_slope = 2.0 * (log_mean_gradient(self.line, slices) - self.line.mean)  # (2V, n) of W
-        each = by_slope[:, None, :] * self._interpolation_jacobian(slopes) * slopes  # (2V, L, n)
+    def gradient(self, slopes: Array, weights: Array) -> Array:
+        """Derivatives ``(V, L·B)`` of ``log FV`` by the log-slopes and shares of a fit."""
+        dates = self._integrate_dates(slopes, weights)
+        by_slope, by_share = self._interpolation_jacobians(slopes, weights)
+        components, count, n = slopes.shape
+        each = np.zeros((2 * self.size, count, components * n + components - 1))  # of W
+        for i, part in enumerate(dates.slices):
+            own = 2.0 * (log_mean_gradient(self.line, part) - self.line.mean)  # (2V, n) of W_i
+            own *= dates.weights[i][:, None]
+            for j in range(components):
+                each[:, :, j * n : (j + 1) * n] += own[:, None] * by_slope[:, i, j] * slopes[j]
+        if components == 2:
+            each[:, :, -1] = (dates.variances[1] - dates.variances[0])[:, None] * by_share
         change = each[self.size :] - each[: self.size]
-        rate = change / (THIRTY_DAYS * variance[:, None, None])
+        rate = change / (THIRTY_DAYS * self._forward_variances(dates)[:, None, None])
         return np.asarray(rate.reshape(self.size, -1))
 
-    def _integrate_dates(self, slopes: Array) -> tuple[Array, SliceIntegrals]:
-        here = np.empty((self.listed.size, slopes.shape[1]))
-        here[self.listed] = slopes[self.listed_at]
-        if self.at.size:
-            here[~self.listed] = slopes_at(self.clock_years, slopes[None], self.at)[0]
-        return here, integrate_segments(self.line, here)
-
-    def _forward_variances(self, here: Array, slices: SliceIntegrals) -> Array:
-        total = 2.0 * (np.log(slices.mean) - here @ self.line.mean)  # W
-        return np.maximum(
-            (total[self.size :] - total[: self.size]) / THIRTY_DAYS, _MIN_FORWARD_VARIANCE
+    def _integrate_dates(self, slopes: Array, weights: Array) -> IntegratedDates:
+        here = np.empty((len(slopes), self.listed.size, slopes.shape[2]))
+        share = np.empty((len(slopes), self.listed.size))
+        here[:, self.listed], share[:, self.listed] = (
+            part[:, self.listed_at] for part in (slopes, weights)
         )
-
-    def _interpolation_jacobian(self, slopes: Array) -> Array:
-        """``(2V, L, n)`` derivatives of the slopes at the dates by the listed ones."""
-        found = np.zeros((self.listed.size, *slopes.shape))
-        found[np.flatnonzero(self.listed), self.listed_at] = 1.0
         if self.at.size:
-            moved = slope_derivatives_at(self.clock_years, slopes[None], self.at)
-            found[~self.listed] = moved[:, 0, 0]
-        return found
+            here[:, ~self.listed] = slopes_at(self.clock_years, slopes, self.at)
+            share[:, ~self.listed] = weights_at(self.clock_years, weights, self.at)
+        slices = [integrate_segments(self.line, part) for part in here]
+        variances = [
+            2.0 * (np.log(part.mean) - own @ self.line.mean)
+            for part, own in zip(slices, here, strict=True)
+        ]
+        return IntegratedDates(slices, np.stack(variances), share)
+
+    def _forward_variances(self, dates: IntegratedDates) -> Array:
+        total = (dates.weights * dates.variances).sum(axis=0)  # W
+        rate = (total[self.size :] - total[: self.size]) / THIRTY_DAYS
+        return np.asarray(np.maximum(rate, _MIN_FORWARD_VARIANCE))
+
+    def _interpolation_jacobians(self, slopes: Array, weights: Array) -> tuple[Array, Array]:
+        """Derivatives at the dates by the listed maturities.
+
+        Returns:
+            ``(2V, J, J, L, n)`` of the slopes, the second component that which is moved, and
+            ``(2V, L)`` of the share of the last component.
+        """
+        components, listed = len(slopes), np.flatnonzero(self.listed)
+        by_slope = np.zeros((self.listed.size, components, *slopes.shape))
+        by_share = np.zeros((self.listed.size, slopes.shape[1]))
+        for j in range(components):
+            by_slope[listed, j, j, self.listed_at] = 1.0
+        by_share[listed, self.listed_at] = 1.0
+        if self.at.size:
+            by_slope[~self.listed] = slope_derivatives_at(self.clock_years, slopes, self.at)
+        if self.at.size and components == 2:
+            by_share[~self.listed] = weight_derivatives_at(self.clock_years, weights, self.at)
+        return by_slope, by_share
+
+
+class IntegratedDates(NamedTuple):
+    """Slices at the dates of windows, those at their beginnings first."""
+
+    slices: list[SliceIntegrals]  # (J) of 2V slices each
+    variances: Array  # (J, 2V) log-contract variances of the components
+    weights: Array  # (J, 2V)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +131,7 @@ class JointObjective:
     """The objective of two markets: SPX unknowns first, then those of the VIX.
 
     Attributes:
-        spx: Objective of the SPX options, one component.
+        spx: Objective of the SPX options.
         vix: Objective of the VIX options and futures, not coupled yet.
         variances: Forward variances of the VIX dates from SPX slopes.
     """
@@ -126,10 +169,8 @@ class JointObjective:
     def evaluate(self, z: Array) -> JointPoint:
         """Both markets at the unknowns ``z``, the VIX on the forward variance of the SPX slopes."""
         spx = self.spx.evaluate(z[: self.split])
-        slopes = np.exp(spx.misfit.z.reshape(self.spx.layout.shape))
-        coupled = self.vix.misfit.with_forward_variance(
-            self.variances.log_forward_variances(slopes)
-        )
+        levels = self.variances.log_forward_variances(*self.spx.layout.decode(spx.misfit.z))
+        coupled = self.vix.misfit.with_forward_variance(levels)
         return self._join(spx, coupled.evaluate_at(z[self.split :]))
 
     def reweigh(self, point: JointPoint) -> JointPoint:
@@ -164,9 +205,9 @@ class JointPoint:
 
     @cached_property
     def _by_spx(self) -> Array:
-        """``(V, L·n)`` derivatives of the forward variances' logarithms by the SPX unknowns."""
-        slopes = np.exp(self.spx.misfit.z.reshape(self.spx.objective.layout.shape))
-        return self.objective.variances.gradient(slopes)
+        """``(V, L·B)`` derivatives of the forward variances' logarithms by the SPX unknowns."""
+        layout = self.spx.objective.layout
+        return self.objective.variances.gradient(*layout.decode(self.spx.misfit.z))
 
     @cached_property
     def expansion(self) -> Expansion:

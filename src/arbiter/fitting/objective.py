@@ -28,7 +28,7 @@ from arbiter.surface import Surface
 LOWEST_LOG_SLOPE = np.log(2e-6)  # log-slope, inside what a surface accepts
 # As high: far puts that are bid at a tick put mass near zero, which takes steep slopes.
 HIGHEST_LOG_SLOPE = float(np.log(MAX_SLOPE)) - 0.03
-_MIN_SHARE, _MAX_SHARE = 1e-6, 0.6
+LOWEST_SHARE, HIGHEST_SHARE = 1e-6, 0.6  # of the second component
 # Two components start looser: too stiff a second one loses its share, and never returns.
 INITIAL_ROUGHNESS = {1: Roughness(1.0, 10.0, 1.0), 2: Roughness(0.1, 1.0, 0.1)}
 _INITIAL_PRIOR_WEIGHT = 1.0  # weight of the distance from a prior
@@ -204,7 +204,7 @@ def build_order(layout: UnknownLayout) -> OrderConstraints:
         low += [index[:, :n].ravel(), none[:1], index[-1, -1:]]
         offset += [
             np.zeros(layout.expiry_count * n),
-            np.array([-_MIN_SHARE]),
-            np.array([_MAX_SHARE]),
+            np.array([-LOWEST_SHARE]),
+            np.array([HIGHEST_SHARE]),
         ]
     return OrderConstraints(np.concatenate(high), np.concatenate(low), np.concatenate(offset))

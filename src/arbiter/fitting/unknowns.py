@@ -68,6 +68,12 @@ class UnknownLayout:
         split = (self.expiry_count, self.components, self.knot_count)
         return table[:, :slopes].reshape(split).transpose(1, 0, 2), table[:, slopes:].T
 
+    def decode(self, z: Array) -> tuple[Array, Array]:
+        """Slopes ``(J, L, n)`` and weights ``(J, L)`` of the components."""
+        logs, shares = self.unpack(z)
+        rest = 1.0 - shares.sum(axis=0)
+        return np.exp(logs), np.concatenate([rest[None], shares])
+
     def to_band(self, blocks: Array) -> Array:
         """The band ``(p, w)`` of a block-diagonal matrix.
 

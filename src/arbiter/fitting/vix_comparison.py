@@ -197,7 +197,7 @@ def fit_markets(
     require_quotes(quotes, "a fit")
     require_prior(None, options)
     market = VixMarket.from_quotes(vix_quotes, vix_futures)
-    require_one_moment(quotes, market, options)
+    require_one_moment(quotes, market)
     stage = begin_fit(quotes, options)
     apart, status = fit_vix_smiles(market, options)
     joint = finish_joint_fit(stage, market, apart, None, began)

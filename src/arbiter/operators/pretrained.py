@@ -172,7 +172,7 @@ class Operator:
         if vix_quotes is None and vix_futures is None:
             return self.many([quotes], components=components)[0]
         market = VixMarket.from_quotes(vix_quotes, vix_futures)
-        require_one_moment(quotes, market, FitOptions())
+        require_one_moment(quotes, market)
         began = time.perf_counter()
         surface = self.many([quotes], components=components)[0]
         slices, sits, warnings = fit_vix_slices(surface, market)
@@ -231,7 +231,7 @@ class Operator:
                 ``fit(quotes, prior=surface)`` with one component. Else a surface of two components
                 is refined to two, and with ``components=2`` any: ``fit(quotes, start=surface)``.
             vix_quotes: Options on the VIX: this is the joint fit then, with the surface as its
-                prior.
+                prior, or of two components as its start.
             vix_futures: Futures on the VIX.
             heston: Whether to try a Heston model, in fits of one component to index quotes alone.
 
@@ -247,11 +247,10 @@ class Operator:
         guide = self(quotes, components=None if free else 1) if surface is None else surface
         if free and guide.slopes.shape[0] == 2:
             options = replace(options, components=2)
-        if not free and isinstance(guide, OperatorSurface) and guide.slopes.shape[0] == 2:
-            guide = self(quotes, components=1)  # a pass it is, and the fit wants one component
-        if free and options.components == 2:
-            fitted = fit(quotes, options=options, start=guide)
-        elif free:
+        two = options.components == 2
+        if not two and isinstance(guide, OperatorSurface) and guide.slopes.shape[0] == 2:
+            guide = self(quotes, components=1)  # a prior has as many components as the fit
+        if free and not two:
             held = self.fold_guides(quotes)
             guides = consulted(quotes, guide, held, options) if heston else Guides(guide, held)
             fitted = refine(quotes, guides.guide, guides.held, options)
@@ -262,7 +261,8 @@ class Operator:
                 vix_quotes=vix_quotes,
                 vix_futures=vix_futures,
                 options=options,
-                prior=guide,
+                start=guide if two else None,
+                prior=None if two else guide,
             )
         made = guide.info.get("operator", {"model": self.model})
         result = fitted.result
