@@ -98,17 +98,32 @@ def half_log_determinant(factor: Array) -> float:
 
 def solve(factor: Array, force: Array) -> Array:
     """The solution of ``A x = force`` for a vector ``(p,)`` or columns ``(p, r)``."""
+    return solve_upper(factor, solve_lower(factor, force))
+
+
+def solve_lower(factor: Array, force: Array) -> Array:
+    """``L⁻¹ force`` for a vector ``(p,)`` or columns ``(p, r)``, where ``A = L Lᵀ``."""
     width, out = factor.shape[1] - _PADDING, np.array(force, order="C")
     if out.ndim == 1:
-        solve_in_place(factor, width, out)
+        solve_lower_in_place(factor, width, out)
     else:
-        _solve_columns_in_place(factor, width, out)
+        _solve_lower_columns_in_place(factor, width, out)
+    return out
+
+
+def solve_upper(factor: Array, force: Array) -> Array:
+    """``L⁻ᵀ force`` for a vector ``(p,)`` or columns ``(p, r)``, where ``A = L Lᵀ``."""
+    width, out = factor.shape[1] - _PADDING, np.array(force, order="C")
+    if out.ndim == 1:
+        solve_upper_in_place(factor, width, out)
+    else:
+        _solve_upper_columns_in_place(factor, width, out)
     return out
 
 
 @compiled
-def solve_in_place(factor: Array, width: int, x: Array) -> None:
-    """Overwrite a force by the solution."""
+def solve_lower_in_place(factor: Array, width: int, x: Array) -> None:
+    """Overwrite a force by ``L⁻¹`` times it."""
     size = len(factor)
     for j in range(size):
         own, reach = factor[j], min(width, size - j)
@@ -117,6 +132,12 @@ def solve_in_place(factor: Array, width: int, x: Array) -> None:
         after = x[j : j + reach]
         for i in range(1, reach):
             after[i] -= own[i] * here
+
+
+@compiled
+def solve_upper_in_place(factor: Array, width: int, x: Array) -> None:
+    """Overwrite a force by ``L⁻ᵀ`` times it."""
+    size = len(factor)
     for j in range(size - 1, -1, -1):
         own, reach = factor[j], min(width, size - j)
         after = x[j : j + reach]
@@ -124,18 +145,29 @@ def solve_in_place(factor: Array, width: int, x: Array) -> None:
 
 
 @compiled
-def _solve_columns_in_place(factor: Array, width: int, X: Array) -> None:
-    """The same for every column of ``X`` ``(p, r)``, side by side."""
+def _solve_lower_columns_in_place(factor: Array, width: int, X: Array) -> None:
+    """The same for every column of ``X`` ``(p, r)``, side by side; rows of zeros cost nothing."""
     size, many = X.shape
     for j in range(size):
         own, here = factor[j], X[j]
-        per = 1.0 / own[0]
-        for c in range(many):
-            here[c] *= per
-        for i in range(1, min(width, size - j)):
-            share, after = own[i], X[j + i]
-            for c in range(many):
-                after[c] -= share * here[c]
+        first, last = 0, many
+        while first < last and here[first] == 0.0:
+            first += 1
+        while last > first and here[last - 1] == 0.0:
+            last -= 1
+        per, part = 1.0 / own[0], here[first:last]
+        for c in range(last - first):
+            part[c] *= per
+        if first < last:
+            for i in range(1, min(width, size - j)):
+                share, after = own[i], X[j + i, first:last]
+                for c in range(last - first):
+                    after[c] -= share * part[c]
+
+
+@compiled
+def _solve_upper_columns_in_place(factor: Array, width: int, X: Array) -> None:
+    size, many = X.shape
     for j in range(size - 1, -1, -1):
         own, here = factor[j], X[j]
         for i in range(1, min(width, size - j)):

@@ -315,12 +315,14 @@ def _hold(duals: Array, centred: Array) -> Array:
 
 
 class WoodburyFactor(NamedTuple):
-    """A factorised banded matrix with few columns added: ``A + U Uᵀ``, by Woodbury's identity."""
+    """A factorised banded matrix with few columns added: ``A + U Uᵀ``, by Woodbury's identity.
 
-    band: Array  # Cholesky factor of A
-    coupling: Array | None  # (p, r) U
-    solved: Array | None  # (p, r) A⁻¹ U
-    inner: Array | None  # (r, r) inverse of 1 + Uᵀ A⁻¹ U
+    With ``A = L Lᵀ`` and ``V = L⁻¹ U`` its inverse is ``L⁻ᵀ (1 − V (1 + VᵀV)⁻¹ Vᵀ) L⁻¹``.
+    """
+
+    band: Array  # Cholesky factor L of A
+    columns: Array | None = None  # (p, r) V
+    inner: Array | None = None  # (r, r) inverse of 1 + VᵀV
 
     @staticmethod
     def from_matrix(matrix: Array, coupling: Array | None) -> WoodburyFactor | None:
@@ -330,22 +332,22 @@ class WoodburyFactor(NamedTuple):
         except banded.SingularMatrixError:
             return None
         if coupling is None:
-            return WoodburyFactor(band, None, None, None)
-        solved = banded.solve(band, coupling)
+            return WoodburyFactor(band)
+        columns = banded.solve_lower(band, coupling)
         try:
             inner = np.asarray(
-                np.linalg.inv(np.eye(coupling.shape[1]) + coupling.T @ solved), dtype=np.float64
+                np.linalg.inv(np.eye(coupling.shape[1]) + columns.T @ columns), dtype=np.float64
             )
         except np.linalg.LinAlgError:
             return None
-        return WoodburyFactor(band, coupling, solved, inner)
+        return WoodburyFactor(band, columns, inner)
 
     def solve(self, force: Array) -> Array:
         """The solution of ``(A + U Uᵀ) z = force``."""
-        z = banded.solve(self.band, force)
-        if self.coupling is None or self.solved is None or self.inner is None:
-            return z
-        return np.asarray(z - self.solved @ (self.inner @ (self.coupling.T @ z)))
+        z = banded.solve_lower(self.band, force)
+        if self.columns is not None and self.inner is not None:
+            z -= self.columns @ (self.inner @ (self.columns.T @ z))
+        return banded.solve_upper(self.band, z)
 
 
 class _NewtonDirection(NamedTuple):

@@ -170,7 +170,8 @@ def eliminate_vix(matrix: Array, columns: Array, split: int) -> Array:
     """
     spx, vix = columns[:split], columns[split:]
     factor = banded.factorise(add_ridge(np.ascontiguousarray(matrix[split:])))
-    inner = np.eye(spx.shape[1]) + vix.T @ banded.solve(factor, vix)
+    seen = banded.solve_lower(factor, vix)
+    inner = np.eye(spx.shape[1]) + seen.T @ seen
     return np.asarray(solve_triangular(np.linalg.cholesky(inner), spx.T, lower=True).T)
 
 

@@ -63,17 +63,28 @@ class ForwardVariances:
     def gradient(self, slopes: Array, weights: Array) -> Array:
         """Derivatives ``(V, L·B)`` of ``log FV`` by the log-slopes and shares of a fit."""
         dates = self._integrate_dates(slopes, weights)
-        by_slope, by_share = self._interpolation_jacobians(slopes, weights)
         components, count, n = slopes.shape
-        each = np.zeros((2 * self.size, count, components * n + components - 1))  # of W
-        for i, part in enumerate(dates.slices):
-            own = 2.0 * (log_mean_gradient(self.line, part) - self.line.mean)  # (2V, n) of W_i
-            own *= dates.weights[i][:, None]
-            for j in range(components):
-                each[:, :, j * n : (j + 1) * n] += own[:, None] * by_slope[:, i, j] * slopes[j]
+        own = [
+            2.0 * share[:, None] * (log_mean_gradient(self.line, part) - self.line.mean)
+            for part, share in zip(dates.slices, dates.weights, strict=True)
+        ]  # (J) of (2V, n), of W by the slopes there
+        apart = dates.variances[-1] - dates.variances[0]
+        by = np.zeros((2 * self.size, count, components * n + components - 1))
+        at = np.flatnonzero(self.listed)
+        for j, part in enumerate(slopes):
+            by[at, self.listed_at, j * n : (j + 1) * n] = own[j][at] * part[self.listed_at]
         if components == 2:
-            each[:, :, -1] = (dates.variances[1] - dates.variances[0])[:, None] * by_share
-        change = each[self.size :] - each[: self.size]
+            by[at, self.listed_at, -1] = apart[at]
+        if self.at.size:
+            at = np.flatnonzero(~self.listed)
+            moved = slope_derivatives_at(self.clock_years, slopes, self.at)  # (u, J, J, L, n)
+            for j, part in enumerate(slopes):
+                for i, gradient in enumerate(own):
+                    by[at, :, j * n : (j + 1) * n] += gradient[at, None] * moved[:, i, j] * part
+            if components == 2:
+                share = weight_derivatives_at(self.clock_years, weights, self.at)  # (u, L)
+                by[at, :, -1] = apart[at, None] * share
+        change = by[self.size :] - by[: self.size]
         rate = change / (THIRTY_DAYS * self._forward_variances(dates)[:, None, None])
         return np.asarray(rate.reshape(self.size, -1))
 
@@ -97,25 +108,6 @@ class ForwardVariances:
         total = (dates.weights * dates.variances).sum(axis=0)  # W
         rate = (total[self.size :] - total[: self.size]) / THIRTY_DAYS
         return np.asarray(np.maximum(rate, _MIN_FORWARD_VARIANCE))
-
-    def _interpolation_jacobians(self, slopes: Array, weights: Array) -> tuple[Array, Array]:
-        """Derivatives at the dates by the listed maturities.
-
-        Returns:
-            ``(2V, J, J, L, n)`` of the slopes, the second component that which is moved, and
-            ``(2V, L)`` of the share of the last component.
-        """
-        components, listed = len(slopes), np.flatnonzero(self.listed)
-        by_slope = np.zeros((self.listed.size, components, *slopes.shape))
-        by_share = np.zeros((self.listed.size, slopes.shape[1]))
-        for j in range(components):
-            by_slope[listed, j, j, self.listed_at] = 1.0
-        by_share[listed, self.listed_at] = 1.0
-        if self.at.size:
-            by_slope[~self.listed] = slope_derivatives_at(self.clock_years, slopes, self.at)
-        if self.at.size and components == 2:
-            by_share[~self.listed] = weight_derivatives_at(self.clock_years, weights, self.at)
-        return by_slope, by_share
 
 
 class IntegratedDates(NamedTuple):

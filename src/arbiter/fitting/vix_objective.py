@@ -21,6 +21,7 @@ from arbiter.conventions import INDEX_POINTS, Array
 from arbiter.fitting.initial_point import log_slopes_from_smile
 from arbiter.fitting.loss import Cost
 from arbiter.fitting.misfit import Linearisation, MisfitPoint, QuotedSmiles, QuoteMisfit
+from arbiter.fitting.normal_equations import add_normal_equations
 from arbiter.fitting.objective import INITIAL_ROUGHNESS, FitObjective, PackedMean
 from arbiter.fitting.options import FitOptions
 from arbiter.fitting.order_constraints import OrderConstraints
@@ -92,15 +93,14 @@ def differentiate_vix_prices(
         future.
     """
     quotes, rho = market.quotes, laws.ratios.rho
-    date = np.concatenate([quotes.expiry, market.at])
     share = pricer.sign * laws.prices.share
     along = scale * np.concatenate([rho[quotes.expiry] * share, (quotes.forwards * rho)[market.at]])
     m = len(quotes)
     rows = np.zeros((along.size, laws.slopes.shape[1]))
     rows[:m] = pricer.jacobian(laws.slices, laws.prices, scale[:m] * rho[quotes.expiry])
     if laws.ratios.by_slope is not None:
-        rows += along[:, None] * laws.ratios.by_slope[date]
-    rows *= laws.slopes[date]
+        rows += along[:, None] * laws.ratios.by_slope[market.date]
+    rows *= laws.slopes[market.date]
     return rows, along
 
 
@@ -222,23 +222,23 @@ class VixMisfitPoint(MisfitPoint):
         force = weights * cost.slope / (unit * scale + 1e-300)
         laws = PricedVixSlices(slopes, self.slices, self.prices, self.ratios)
         rows, along = differentiate_vix_prices(self.misfit.pricer, market, laws, scale)
-        count, n = layout.shape
-        date = np.concatenate([self.misfit.quotes.expiry, market.at])
-        order = np.argsort(date, kind="stable")
-        edges = np.searchsorted(date[order], np.arange(count + 1))
-        gradient, blocks = np.zeros((count, n)), np.zeros((count, n, n))
-        by_variance = VarianceDerivatives(np.zeros(count), np.zeros(count), np.zeros((count, n)))
-        for i in range(count):
-            own = order[edges[i] : edges[i + 1]]
-            part, up = rows[own], 0.5 * along[own]  # ½: log F has half of log FV
-            blocks[i] = part.T @ part
-            gradient[i] = force[own] @ part
-            if self.ratios.by_slope is not None and own.size:
-                q, cross = float(up @ up), part.T @ up
-                by_variance.gradient[i] = force[own] @ up
-                by_variance.weight[i], by_variance.cross[i] = q, cross
-                blocks[i] -= np.outer(cross, cross) / max(q, 1e-300)
-        return VixLinearisation(gradient.reshape(-1), layout.to_band(blocks), by_variance)
+        coupled = self.ratios.by_slope is not None
+        up = 0.5 * along if coupled else np.zeros(along.size)  # ½: log F has half of log FV
+        total = (market.date == np.arange(layout.expiry_count)[:, None]).astype(np.float64)
+        local = VarianceDerivatives(
+            *(total @ part for part in (force * up, up**2, up[:, None] * rows))
+        )
+        # rows without what log FV explains of them, for a block without cross crossᵀ / q
+        explained = local.cross / np.maximum(local.weight, 1e-300)[:, None]
+        rows -= up[:, None] * explained[market.date]
+        gradient, band = (
+            (local.gradient[:, None] * explained).reshape(-1),
+            np.zeros(layout.band_shape),
+        )
+        order, starts = market.by_date
+        factor = np.ones(layout.shape)
+        add_normal_equations(rows[order], force[order], starts, factor, gradient, band)
+        return VixLinearisation(gradient, band, local)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +66,17 @@ class VixMarket:
             )
         quotes, at = _join_futures(quotes, futures)
         return VixMarket(quotes, at, futures.mid, np.fmax(futures.half_spread, HALF_TICK))
+
+    @cached_property
+    def date(self) -> NDArray[np.int64]:
+        """``(m + f,)`` date of every residual, options first."""
+        return np.concatenate([self.quotes.expiry, self.at])
+
+    @cached_property
+    def by_date(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The residuals ``(m + f,)`` date by date, and ``(L+1,)`` the first of each date."""
+        order = np.argsort(self.date, kind="stable")
+        return order, np.searchsorted(self.date[order], np.arange(self.quotes.maturities.size + 1))
 
     @property
     def futures(self) -> Array:

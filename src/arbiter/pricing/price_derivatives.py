@@ -317,8 +317,14 @@ def fill_price_rows(
 
 def log_mean_gradient(line: KnotQuadrature, slices: SliceIntegrals) -> Array:
     """``(S, n)`` derivatives of ``log M`` by the slopes."""
-    N, n = line.cut.shape
-    out, after, before = np.empty((len(slices.mean), n)), np.empty((N + 1, n)), np.empty((N + 1, n))
-    for parts, row in zip(slices.parts, out, strict=True):
-        fill_part_sums(line.cut, line.rise, parts, after, before, row)
+    out = np.empty((len(slices.mean), line.cut.shape[1]))
+    _fill_mean_rows(line, slices.parts, out)
     return np.asarray(out / slices.mean[:, None])
+
+
+@compiled
+def _fill_mean_rows(line: KnotQuadrature, parts: Array, rows: Array) -> None:
+    N, n = line.cut.shape
+    after, before = np.empty((N + 1, n)), np.empty((N + 1, n))
+    for at in range(len(rows)):
+        fill_part_sums(line.cut, line.rise, parts[at], after, before, rows[at])
