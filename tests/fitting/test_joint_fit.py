@@ -110,12 +110,12 @@ def test_forward_variances_are_those_of_the_surface(
 
     def levels(z: Array) -> Array:
         """``log FV`` at unknowns."""
-        return found.log_forward_variances(*layout.decode(z))
+        return np.log(found.evaluate_at(*layout.decode(z)).forward_variance)
 
     slopes, weights = layout.decode(z)
     surface = Surface.from_slopes(layout.knots, T, slopes, weights=weights)
     assert np.allclose(np.exp(levels(z)), surface.forward_variance(dates), rtol=1e-9)
-    by = found.gradient(slopes, weights)
+    by = found.evaluate_at(slopes, weights).gradient
     kinds = np.repeat([0, 1, 2], [31, 31, 1])[: layout.block_size]  # of the unknowns of an expiry
     for kind in np.unique(kinds):
         step = 1e-5 * rng.normal(size=z.size) * (np.tile(kinds, T.size) == kind)

@@ -30,7 +30,6 @@ from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 
 _MIN_OPTIONS_FOR_ROUGHNESS = 8  # options from which the roughness of VIX smiles can be told
-_MAX_INNER_STEPS = 3  # near the end constraints are what blocks a step
 _INITIAL_COMPLEMENTARITY_SHARE = 0.3  # complementarity at the start, of the two losses apart
 _MAX_WEIGHT_ROUNDS, _LOOSE_TOLERANCE = 10, 0.02  # of a choice of weights around a prior
 _MAX_TIME_APART = np.timedelta64(3, "h")  # quotes further apart are of two moments
@@ -95,7 +94,7 @@ def fit_both_markets(
     joint = InteriorPoint.start_at(
         both, both.build_constraints(), start, scale=EXACT_LOSS_PER_QUOTE * count
     )
-    joint = joint.with_inner_steps(_MAX_INNER_STEPS).with_expected_value(
+    joint = joint.with_expected_value(
         interior.point.value + smiles.point.value, _INITIAL_COMPLEMENTARITY_SHARE
     )
     left = max(options.iterations - interior.iterations, options.iterations // 2)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -37,7 +36,7 @@ _MIN_FORWARD_VARIANCE = 1e-12  # of forward variance, whose logarithm is taken
 
 
 class ForwardVariances:
-    """``log FV`` at dates ``(V,)`` and its derivatives by the unknowns of a fit.
+    """``log FV`` at dates ``(V,)`` as a function of the unknowns of a fit.
 
     Every component has mean one, so that ``W`` of a mixture is the sum of those of its components
     with their weights.
@@ -54,41 +53,9 @@ class ForwardVariances:
         at = both[~self.listed]  # (u,) the others
         self.at = at if time is None else time.at(at)
         self.line = KnotQuadrature.from_knots(knots)
-        self.size = dates.size
 
-    def log_forward_variances(self, slopes: Array, weights: Array) -> Array:
-        """``log FV`` ``(V,)`` for slopes ``(J, L, n)`` and weights ``(J, L)`` of the components."""
-        return np.asarray(np.log(self._forward_variances(self._integrate_dates(slopes, weights))))
-
-    def gradient(self, slopes: Array, weights: Array) -> Array:
-        """Derivatives ``(V, L·B)`` of ``log FV`` by the log-slopes and shares of a fit."""
-        dates = self._integrate_dates(slopes, weights)
-        components, count, n = slopes.shape
-        own = [
-            2.0 * share[:, None] * (log_mean_gradient(self.line, part) - self.line.mean)
-            for part, share in zip(dates.slices, dates.weights, strict=True)
-        ]  # (J) of (2V, n), of W by the slopes there
-        apart = dates.variances[-1] - dates.variances[0]
-        by = np.zeros((2 * self.size, count, components * n + components - 1))
-        at = np.flatnonzero(self.listed)
-        for j, part in enumerate(slopes):
-            by[at, self.listed_at, j * n : (j + 1) * n] = own[j][at] * part[self.listed_at]
-        if components == 2:
-            by[at, self.listed_at, -1] = apart[at]
-        if self.at.size:
-            at = np.flatnonzero(~self.listed)
-            moved = slope_derivatives_at(self.clock_years, slopes, self.at)  # (u, J, J, L, n)
-            for j, part in enumerate(slopes):
-                for i, gradient in enumerate(own):
-                    by[at, :, j * n : (j + 1) * n] += gradient[at, None] * moved[:, i, j] * part
-            if components == 2:
-                share = weight_derivatives_at(self.clock_years, weights, self.at)  # (u, L)
-                by[at, :, -1] = apart[at, None] * share
-        change = by[self.size :] - by[: self.size]
-        rate = change / (THIRTY_DAYS * self._forward_variances(dates)[:, None, None])
-        return np.asarray(rate.reshape(self.size, -1))
-
-    def _integrate_dates(self, slopes: Array, weights: Array) -> IntegratedDates:
+    def evaluate_at(self, slopes: Array, weights: Array) -> ForwardVariancePoint:
+        """Forward variances for slopes ``(J, L, n)`` and weights ``(J, L)`` of the components."""
         here = np.empty((len(slopes), self.listed.size, slopes.shape[2]))
         share = np.empty((len(slopes), self.listed.size))
         here[:, self.listed], share[:, self.listed] = (
@@ -98,24 +65,67 @@ class ForwardVariances:
             here[:, ~self.listed] = slopes_at(self.clock_years, slopes, self.at)
             share[:, ~self.listed] = weights_at(self.clock_years, weights, self.at)
         slices = [integrate_segments(self.line, part) for part in here]
-        variances = [
+        each = [
             2.0 * (np.log(part.mean) - own @ self.line.mean)
             for part, own in zip(slices, here, strict=True)
         ]
-        return IntegratedDates(slices, np.stack(variances), share)
-
-    def _forward_variances(self, dates: IntegratedDates) -> Array:
-        total = (dates.weights * dates.variances).sum(axis=0)  # W
-        rate = (total[self.size :] - total[: self.size]) / THIRTY_DAYS
-        return np.asarray(np.maximum(rate, _MIN_FORWARD_VARIANCE))
+        return ForwardVariancePoint(self, slopes, weights, slices, share, np.stack(each))
 
 
-class IntegratedDates(NamedTuple):
-    """Slices at the dates of windows, those at their beginnings first."""
+@dataclass(frozen=True, eq=False)
+class ForwardVariancePoint:
+    """Forward variances at one set of unknowns; windows' beginnings come first, then their ends.
 
-    slices: list[SliceIntegrals]  # (J) of 2V slices each
-    variances: Array  # (J, 2V) log-contract variances of the components
-    weights: Array  # (J, 2V)
+    Attributes:
+        function: What was evaluated.
+        slopes: ``(J, L, n)`` at the maturities of the fit.
+        weights: ``(J, L)`` there.
+        slices: J times the integrals of the 2V slices of a component.
+        shares: ``(J, 2V)`` weights of the components at the dates.
+        variances: ``(J, 2V)`` log-contract variances of the components.
+    """
+
+    function: ForwardVariances
+    slopes: Array
+    weights: Array
+    slices: list[SliceIntegrals]
+    shares: Array
+    variances: Array
+
+    @cached_property
+    def forward_variance(self) -> Array:
+        """``(V,)``."""
+        begin, end = np.split((self.shares * self.variances).sum(axis=0), 2)
+        return np.asarray(np.maximum((end - begin) / THIRTY_DAYS, _MIN_FORWARD_VARIANCE))
+
+    @cached_property
+    def gradient(self) -> Array:
+        """Derivatives ``(V, L·B)`` of ``log FV`` by the log-slopes and shares of a fit."""
+        function, slopes = self.function, self.slopes
+        line, clock_years = function.line, function.clock_years
+        components, count, n = slopes.shape
+        own = [
+            2.0 * share[:, None] * (log_mean_gradient(line, part) - line.mean)
+            for part, share in zip(self.slices, self.shares, strict=True)
+        ]  # (J) of (2V, n), of W by the slopes there
+        apart = self.variances[-1] - self.variances[0]  # (2V,) of W by the share
+        by = np.zeros((apart.size, count, components * n + components - 1))
+        at, listed_at = np.flatnonzero(function.listed), function.listed_at
+        for j, part in enumerate(slopes):
+            by[at, listed_at, j * n : (j + 1) * n] = own[j][at] * part[listed_at]
+        if components == 2:
+            by[at, listed_at, -1] = apart[at]
+        if function.at.size:
+            at = np.flatnonzero(~function.listed)
+            moved = slope_derivatives_at(clock_years, slopes, function.at)  # (u, J, J, L, n)
+            for j, part in enumerate(slopes):
+                for i, gradient in enumerate(own):
+                    by[at, :, j * n : (j + 1) * n] += gradient[at, None] * moved[:, i, j] * part
+            if components == 2:
+                share = weight_derivatives_at(clock_years, self.weights, function.at)  # (u, L)
+                by[at, :, -1] = apart[at, None] * share
+        begin, end = np.split(by.reshape(apart.size, -1), 2)
+        return np.asarray((end - begin) / (THIRTY_DAYS * self.forward_variance[:, None]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,16 +171,19 @@ class JointObjective:
     def evaluate(self, z: Array) -> JointPoint:
         """Both markets at the unknowns ``z``, the VIX on the forward variance of the SPX slopes."""
         spx = self.spx.evaluate(z[: self.split])
-        levels = self.variances.log_forward_variances(*self.spx.layout.decode(spx.misfit.z))
-        coupled = self.vix.misfit.with_forward_variance(levels)
-        return self._join(spx, coupled.evaluate_at(z[self.split :]))
+        windows = self.variances.evaluate_at(*self.spx.layout.decode(spx.misfit.z))
+        coupled = self.vix.misfit.with_forward_variance(np.log(windows.forward_variance))
+        return self._join(spx, coupled.evaluate_at(z[self.split :]), windows)
 
     def reweigh(self, point: JointPoint) -> JointPoint:
         """The objective where another one with the same quotes was evaluated."""
-        return self._join(self.spx.add_roughness(point.spx.misfit), point.vix_misfit)
+        spx = self.spx.add_roughness(point.spx.misfit)
+        return self._join(spx, point.vix_misfit, point.windows)
 
-    def _join(self, spx: FitPoint, vix: VixMisfitPoint) -> JointPoint:
-        return JointPoint(self, spx, self.vix.add_roughness(vix), vix)
+    def _join(
+        self, spx: FitPoint, vix: VixMisfitPoint, windows: ForwardVariancePoint
+    ) -> JointPoint:
+        return JointPoint(self, spx, self.vix.add_roughness(vix), vix, windows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,12 +195,14 @@ class JointPoint:
         spx: The SPX side.
         vix: The VIX side.
         vix_misfit: The loss of the VIX quotes, which :attr:`vix` holds too.
+        windows: Forward variances of the VIX dates.
     """
 
     objective: JointObjective
     spx: FitPoint
     vix: FitPoint
     vix_misfit: VixMisfitPoint
+    windows: ForwardVariancePoint
 
     @property
     def value(self) -> float:
@@ -196,18 +211,14 @@ class JointPoint:
         return value if np.isfinite(value) else float("inf")
 
     @cached_property
-    def _by_spx(self) -> Array:
-        """``(V, L·B)`` derivatives of the forward variances' logarithms by the SPX unknowns."""
-        layout = self.spx.objective.layout
-        return self.objective.variances.gradient(*layout.decode(self.spx.misfit.z))
-
-    @cached_property
     def expansion(self) -> Expansion:
         """The objective with gradient, the matrices of both and the columns that couple them."""
         split = self.objective.split
         one, two = self.spx.expansion, self.vix.expansion
         by = self.vix_misfit.linearisation.by_variance
-        gradient = np.concatenate([one.gradient + by.gradient @ self._by_spx, two.gradient])
+        gradient = np.concatenate(
+            [one.gradient + by.gradient @ self.windows.gradient, two.gradient]
+        )
         matrix = np.zeros((gradient.size, max(one.matrix.shape[1], two.matrix.shape[1])))
         matrix[:split, : one.matrix.shape[1]] = one.matrix
         matrix[split:, : two.matrix.shape[1]] = two.matrix
@@ -220,7 +231,7 @@ class JointPoint:
         # q (∇f + c/q)(∇f + c/q)ᵀ: the blocks of the VIX have c cᵀ/q taken out
         root = np.sqrt(by.weight)
         columns = np.zeros((split + self.vix_misfit.z.size, by.weight.size))
-        columns[:split] = (root[:, None] * self._by_spx).T
+        columns[:split] = (root[:, None] * self.windows.gradient).T
         dates = np.arange(by.weight.size)
         blocks = columns[split:].reshape(*self.vix.objective.layout.shape, dates.size)
         blocks[dates, :, dates] = by.cross / np.maximum(root, 1e-150)[:, None]

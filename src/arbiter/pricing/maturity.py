@@ -10,6 +10,7 @@ forward variance and local variance, which straight lines between maturities wou
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from arbiter.conventions import Array
 from arbiter.pricing.monotone_cubic import Hermite, Numbers
@@ -57,6 +58,8 @@ def slope_derivatives_at(maturities: Array, slopes: Array, T: Array) -> Array:
     components, count, n = slopes.shape
     node = np.arange(count)
     left = np.searchsorted(maturities, T, side="right") - 1
+    if components == 1 and T.size and left.min() > 0 and left.max() < count - 2:
+        return _inner_derivatives_at(maturities, slopes[0], T, left)
     touched = np.abs(node - left[:, None]) <= _COLOUR_COUNT // 2  # (U, L)
     found = np.zeros((T.size, components, components, count, n))
     u = np.concatenate([[0.0], np.sqrt(maturities)])
@@ -71,6 +74,35 @@ def slope_derivatives_at(maturities: Array, slopes: Array, T: Array) -> Array:
             change = cubic.changes_at(T).transpose(1, 0, 2)  # (U, J, n)
             for at in np.flatnonzero(own):
                 found[:, :, j, at] = np.where(touched[:, at, None, None], change, 0.0)
+    return found
+
+
+def _inner_derivatives_at(
+    maturities: Array, slopes: Array, T: Array, left: NDArray[np.intp]
+) -> Array:
+    """The same in closed form, for one component and intervals that are not at an end."""
+    u = np.sqrt(maturities)
+    width, around = np.diff(u), left[:, None] + np.arange(-1, 3)  # (U, 4) two nodes on each side
+    w = width[around[:, :3], None]  # (U, 3, 1)
+    rate = np.diff(slopes[around], axis=1) / w  # (U, 3, n)
+    near_left, near_right = 2.0 * w[:, 1:] + w[:, :-1], w[:, 1:] + 2.0 * w[:, :-1]
+    bottom = near_left * rate[:, 1:] + near_right * rate[:, :-1]  # as of the harmonic means
+    scale = np.where(bottom > 0.0, near_left + near_right, 0.0)
+    scale /= np.where(bottom > 0.0, bottom, 1.0) ** 2
+    t = ((np.sqrt(T) - u[left]) / width[left])[:, None, None]
+    lean = w[:, 1:2] * np.concatenate([t * (1.0 - t) ** 2, -t * t * (1.0 - t)], axis=1)
+    before = lean * scale * near_left * rate[:, 1:] ** 2  # (U, 2, n) by the secant before a node
+    after = lean * scale * near_right * rate[:, :-1] ** 2
+    by_rate = np.concatenate([before[:, :1], after[:, :1] + before[:, 1:], after[:, 1:]], axis=1)
+    by_rate /= w
+    by = np.zeros((T.size, 4, slopes.shape[1]))
+    by[:, :3] -= by_rate
+    by[:, 1:] += by_rate
+    rise = t[:, 0] ** 2 * (3.0 - 2.0 * t[:, 0])
+    by[:, 1] += 1.0 - rise
+    by[:, 2] += rise
+    found = np.zeros((T.size, 1, 1, *slopes.shape))
+    found[np.arange(T.size)[:, None], 0, 0, around] = by
     return found
 
 
