@@ -1,9 +1,10 @@
 """SPX and VIX fitted together: what it costs, what it recovers, and a real day date by date.
 
 Three tables from one run. *Time*: processor time of the joint fit over that of the SPX-only fit of
-the same quotes, in turns, the least of several, on markets of several sizes. *Recovery*: synthetic markets whose
-VIX is known, errors of futures, volatilities, VVIX and forward variance by date. *Day*: the two
-markets of 2023-02-15 by themselves and together, where ``ARBITER_DATA`` names the folder with it.
+the same quotes, in turns, the least of several, on markets of several sizes. *Recovery*: synthetic
+markets whose VIX is known, errors of futures, volatilities, VVIX and forward variance by date.
+*Day*: the two markets of 2023-02-15 by themselves and together, where ``ARBITER_DATA`` names the
+folder with it.
 
     python -m benchmarks.joint_fit [--repeats 9] [--seeds 4] [--json PATH] [--markdown]
 """

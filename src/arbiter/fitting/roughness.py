@@ -70,7 +70,7 @@ class Penalty:
         tau: ``(L,)`` ``log √T``.
         mass: ``(n,)`` masses of the knots.
         bend: ``(n, n)`` ``∫ u''²`` by the knots.
-        terms: ``(4, p, w)`` matrices at weight one, in the order of :class:`Roughness`.
+        terms: four matrices ``(p, w)`` at weight one, in the order of :class:`Roughness`.
         fixed: ``(p, w)`` what has no weight: ties, the pull between components, shares.
     """
 
@@ -99,19 +99,17 @@ class Penalty:
             beside = unseen[1:] | unseen[:-1]
         drift, ones = np.diag(self.mass), np.ones(maturities.size)
         none, factor = np.zeros(per_step.size), np.where(beside, _UNQUOTED_MATURITY_FACTOR, 1.0)
-        self.terms = np.stack(
-            [
-                layout.spread_block(self.bend, ones, none),
-                self._spread_steps(drift, factor * per_step),
-                self._spread_steps(self.bend, per_step),
-                layout.spread_block(drift, ones, none),
-            ]
+        self.terms = (
+            layout.spread_block(self.bend, ones, none),
+            self._spread_steps(drift, factor * per_step),
+            self._spread_steps(self.bend, per_step),
+            layout.spread_block(drift, ones, none),
         )
         # the weight of changes along maturity is chosen from steps between quoted expiries
         self._chosen_terms = self.terms
         if beside.any():
-            self._chosen_terms = self.terms.copy()
-            self._chosen_terms[1] = self._spread_steps(drift, np.where(beside, 0.0, per_step))
+            chosen = self._spread_steps(drift, np.where(beside, 0.0, per_step))
+            self._chosen_terms = (self.terms[0], chosen, *self.terms[2:])
         self.fixed = self._build_fixed((_TIE_WEIGHT + beyond * outside) / gap)
 
     def _spread_steps(self, step: Array, weights: Array) -> Array:
