@@ -39,6 +39,20 @@ def test_banded_algebra_is_dense_algebra(size: int, width: int, rng: np.random.G
     assert not np.allclose(found[inside], 1.01 * inverse[inside], atol=1e-13)  # negative control
 
 
+@pytest.mark.parametrize(("size", "width"), SIZES)
+def test_halves_of_a_solve_are_triangular(size: int, width: int, rng: np.random.Generator) -> None:
+    """Columns that begin late, end early, or are zero, as those that couple two markets."""
+    band = random_band(rng, size, width)
+    factor, lower = banded.factorise(band), np.linalg.cholesky(write_out(band))
+    X = rng.normal(size=(size, 5))
+    X[: size // 2, 1:3] = 0.0
+    X[size // 3 :, 3] = X[:, 4] = 0.0
+    for force in (X, X[:, 0]):
+        assert np.allclose(banded.solve_lower(factor, force), np.linalg.solve(lower, force))
+        assert np.allclose(banded.solve_upper(factor, force), np.linalg.solve(lower.T, force))
+    assert width == 1 or not np.allclose(banded.solve_lower(factor, X), np.linalg.solve(lower.T, X))
+
+
 def test_what_is_given_stays_as_it_is(rng: np.random.Generator) -> None:
     """Whatever its layout: a solve in place of a transposed view once overwrote its owner."""
     band = random_band(rng, 20, 4)

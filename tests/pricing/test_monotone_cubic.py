@@ -124,6 +124,30 @@ def test_plain_arithmetic_of_a_share_falls() -> None:
     assert (np.diff(t * t * (3.0 - 2.0 * t), axis=0) < 0.0).any()
 
 
+@pytest.mark.parametrize("components", [1, 2])
+def test_sensitivities_are_those_of_the_cubics(components: int) -> None:
+    """Against central differences, between inner maturities alone and among those at the ends."""
+    rng = np.random.default_rng(components)
+    T = np.sort(rng.uniform(0.02, 2.0, 9))
+    calm = np.sort(rng.uniform(0.05, 0.5, (9, 4)), axis=0)
+    calm[5, 0] = calm[4, 0]  # flat there, where the tangent is zero
+    slopes = np.stack([calm, 1.5 * calm])[:components]
+    inner = np.concatenate([T[2:5] + 1e-3, 0.5 * (T[1:6] + T[2:7]), T[3:5]])
+    for at in (inner, np.concatenate([[0.01, 1.2 * T[-1]], inner])):
+        found = maturity.slope_derivatives_at(T, slopes, at)  # (U, J, J, L, n)
+        for j, i in np.ndindex(components, T.size):
+            step = np.zeros_like(slopes)
+            step[j, i] = 1e-7 * np.arange(slopes.shape[2]).astype(bool)  # the flat knot has a kink
+            moved = [maturity.slopes_at(T, slopes + sign * step, at) for sign in (1, -1)]
+            change = ((moved[0] - moved[1]) / 2e-7).transpose(1, 0, 2)
+            np.testing.assert_allclose(found[:, :, j, i, 1:], change[:, :, 1:], atol=1e-6)
+        # negative control: a tenth of a share more is seen
+        assert np.abs(1.1 * found - found).max() > 1e-2
+    again = maturity.slope_derivatives_at(T, slopes, np.append(inner, 1.2 * T[-1]))[:-1]
+    flat = maturity.slope_derivatives_at(T, slopes, inner)
+    np.testing.assert_allclose(flat, again, atol=1e-14)  # closed forms and complex steps
+
+
 def test_sensitivities_are_linear() -> None:
     """Complex steps go through the same cubics without the limits of ordered ones."""
     T, slopes, _ = draw_listed(7)
