@@ -80,8 +80,24 @@ def vix_prices(model: Any, quotes: Quotes) -> Array:
     return np.asarray(np.where(quotes.k >= 0.0, call, put) / (forward * model.discount(quotes.T)))
 
 
+def other_days(spx: Quotes, vix: Quotes) -> dict[str, tuple[Quotes, Quotes, None]]:
+    """SPX chains of other days, with the VIX smiles of the real day.
+
+    Their futures are as far from the root of forward variance as on that day.
+    """
+    T, cases = vix.maturities, {}
+    share = vix.forwards / np.sqrt(ab.fit(spx).forward_variance(T))
+    for path in sorted(Path(os.environ["ARBITER_DATA"], "chains").glob("spx_*_close.*")):
+        quotes = ab.read_chain(path).quotes()
+        if quotes.maturities[-1] > T[-1]:
+            futures = share * np.sqrt(ab.fit(quotes).forward_variance(T))
+            moved = replace(vix, forwards=futures, as_of=quotes.as_of)
+            cases[f"{path.stem}, VIX smiles of {DAY}"] = (quotes, moved, None)
+    return cases
+
+
 def timed_cases() -> dict[str, tuple[Quotes, Quotes, FuturesCurve | None]]:
-    """Markets of different sizes: the real day and parts of it, and synthetic ones.
+    """Markets of different sizes: the real day and parts of it, other SPX days, synthetic ones.
 
     Synthetic markets agree to within noise, and a real day's do not: so there are some with a VIX
     that is one percent higher, too.
@@ -94,6 +110,7 @@ def timed_cases() -> dict[str, tuple[Quotes, Quotes, FuturesCurve | None]]:
         for every in (2, 4):
             part = spx.select(spx.expiry % every == 0)
             cases[f"day {DAY}, 1 of {every} SPX expiries"] = (part, vix, None)
+        cases |= other_days(spx, vix)
     few = Venue(SPARSE_LISTING, volatility=VolatilityVenue(monthly=3))
     many = Venue(Listing(daily=45, weekly=200), volatility=VolatilityVenue(monthly=9, weekly=35))
     usual = Venue(volatility=VolatilityVenue())
