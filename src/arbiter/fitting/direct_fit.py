@@ -28,6 +28,8 @@ from arbiter.timing.clock import Clock
 
 logger = logging.getLogger(__name__)
 
+_APPROACH_TOLERANCE = 0.1  # a step that promises less of the objective ends the approach
+_RIM_SHARE = 0.1  # complementarity as the rim is added, of what it adds to the objective
 
 def fit(  # noqa: PLR0913 - one keyword for each thing that a caller may bring
     quotes: Quotes,
@@ -128,7 +130,8 @@ def begin_fit(
         else initial_point.start_from_surface(model, start)
     )
     given = isinstance(options.roughness, Roughness)
-    model = model.while_choosing(not given)
+    # far from the quotes the rim only hinders steps: a start from a surface is near
+    model = model.while_choosing(not given or start is None)
     if isinstance(options.roughness, Roughness):
         model = model.with_roughness(options.roughness)
     interior = InteriorPoint.start_at(
@@ -137,6 +140,8 @@ def begin_fit(
     status = Status.CONVERGED
     if not given:
         interior, status = _choose_roughness(interior)
+    elif start is None:
+        interior, status = interior.run(_APPROACH_TOLERANCE, options.iterations)
     trust = interior.point.objective.trust if prior is not None else None
     return FitStage(interior, status, ("given" if given else str(options.roughness), trust))
 
@@ -145,9 +150,11 @@ def finish_fit(stage: FitStage, began: float) -> FittedSurface:
     """The surface of SPX quotes alone."""
     interior, status, choice = stage
     if status is Status.CONVERGED:
-        objective = interior.point.objective.while_choosing(False)
+        before = interior.point
+        objective = before.objective.while_choosing(False)
         options = objective.options
         interior = interior.with_objective(objective, objective.evaluate(interior.z))
+        interior = interior.raise_duals(_RIM_SHARE * (interior.point.value - before.value))
         left = options.iterations - interior.iterations
         interior, status = interior.run(options.tolerance, left)
     return build_fitted_surface(FitEnd.from_iterate(interior, status), choice, began)
