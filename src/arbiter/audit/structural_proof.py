@@ -221,8 +221,7 @@ def _check_slopes_positive(x: Array, T: Array, b: Array) -> ProofCheck:
 def _check_slopes_ordered(x: Array, T: Array, b: Array, axis: int) -> ProofCheck:
     """Compare neighbouring slopes exactly; those with NaN are left to the check of positivity."""
     name = ("components nested", "slopes nondecreasing in T")[axis]
-    size = b.shape[axis]
-    falls = b.take(range(size - 1), axis) > b.take(range(1, size), axis)
+    falls = b[:-1] > b[1:] if axis == 0 else b[:, :-1] > b[:, 1:]
     if not falls.any():
         return ProofCheck(name, True, f"{falls.size} comparisons")
     before = tuple(int(v) for v in np.argwhere(falls)[0])

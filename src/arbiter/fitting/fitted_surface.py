@@ -162,11 +162,13 @@ class Optimum(NamedTuple):
         duals: ``(L-1, n)`` multipliers of the star order.
         barrier: ``(L-1, n)`` what each adds to the information, its multiplier over its slack.
         reach: ``(L, 2)`` Gaussian coordinates of the end strikes of each expiry.
+        losses: ``(L,)`` loss of the quotes and bounds of each expiry.
     """
 
     duals: Array
     barrier: Array
     reach: Array
+    losses: Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,6 @@ from arbiter.fitting import banded
 from arbiter.fitting.fitted_surface import FitInput, FittedSurface, Optimum
 from arbiter.fitting.interior_point import InteriorPoint, Status
 from arbiter.fitting.loss import EXACT_LOSS_PER_QUOTE
-from arbiter.fitting.misfit import QuoteMisfit
 from arbiter.fitting.objective import HIGHEST_LOG_SLOPE
 from arbiter.fitting.roughness import measure_ties_beyond
 from arbiter.fitting.smoothing import compute_unevenness
@@ -20,7 +19,6 @@ from arbiter.fitting.window_objective import (
     Window,
     WindowObjective,
     WindowPoint,
-    select_expiries,
 )
 from arbiter.inputs import freeze_array
 from arbiter.quotes import Quotes
@@ -133,12 +131,13 @@ class FittedWindow:
 
     def update_optimum(self) -> Optimum:
         """Where the whole fit ends now."""
-        duals, barrier, reach = (part.copy() for part in self.optimum)
+        duals, barrier, reach, losses = (part.copy() for part in self.optimum)
         duals[self._links] = self._link_values(self.interior.duals)
         barrier[self._links] = self._link_values(self.interior.duals / self.interior.slacks)
-        smiles = self.interior.point.objective.misfit.smiles
-        reach[self.window.first : self.window.end] = smiles.quoted_range()
-        return Optimum(*(freeze_array(part) for part in (duals, barrier, reach)))
+        misfit, own = self.interior.point.misfit, slice(*self.window)
+        reach[own] = misfit.misfit.smiles.quoted_range()
+        losses[own] = misfit.sum_by_expiry()
+        return Optimum(*(freeze_array(part) for part in (duals, barrier, reach, losses)))
 
     def update_misfit(self) -> tuple[float, Array]:
         """The objective of all quotes and their residuals: the window's alone have changed."""
@@ -152,10 +151,7 @@ class FittedWindow:
         roughness += measure_ties_beyond(knots, self.optimum.reach[first:end], own)
         roughness -= measure_ties_beyond(knots, reach, own)
         start, stop = np.searchsorted(source.quotes.expiry, [first, end])
-        loss = float(source.options.loss(result.residuals[start:stop]).value.sum())
-        if len(source.quotes.bounds):
-            before = select_expiries(source.quotes, self.window)
-            loss += QuoteMisfit.from_quotes(before, source.options).measure_bounds(own.reshape(-1))
+        loss = float(self.optimum.losses[first:end].sum())
         parts = [result.residuals[:start], point.misfit.residuals, result.residuals[stop:]]
         value = result.objective + point.value - loss - roughness
         return value, freeze_array(np.concatenate(parts))

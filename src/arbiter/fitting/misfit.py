@@ -142,11 +142,6 @@ class QuoteMisfit:
         loss += float(above.cost.value.sum())
         return MisfitPoint(self, z, slices, prices, residuals, cost, loss, bounds=above)
 
-    def measure_bounds(self, z: Array) -> float:
-        """The loss of the bounds alone at the unknowns ``z``."""
-        above = None if self.bounds is None else self.evaluate_at(z).bounds
-        return 0.0 if above is None else float(above.cost.value.sum())
-
 
 @dataclass(frozen=True, eq=False)
 class MisfitPoint:
@@ -172,12 +167,23 @@ class MisfitPoint:
     loss: float
     bounds: BoundPoint | None = field(default=None, kw_only=True)
 
+    def sum_by_expiry(self) -> Array:
+        """``(L,)`` the loss of each expiry, that of its bounds included."""
+        misfit, count = self.misfit, self.misfit.layout.expiry_count
+        found = np.bincount(misfit.quotes.expiry, misfit.weights * self.cost.value, count)
+        if self.bounds is not None and misfit.bounds is not None:
+            found += np.bincount(misfit.bounds.expiry, self.bounds.cost.value, count)
+        return found
+
     def while_choosing(self) -> Self:
         """The same point under the loss by which roughness is chosen, without bounds."""
         misfit = replace(self.misfit, choosing=True)
         cost = misfit.loss(self.residuals)
         loss = float(misfit.weights @ cost.value)
-        return replace(self, misfit=misfit, cost=cost, loss=loss, bounds=None)
+        found = replace(self, misfit=misfit, cost=cost, loss=loss, bounds=None)
+        if np.array_equal(cost.weight, self.cost.weight):  # no quote is in the rim
+            found.__dict__["of_quotes"] = self.of_quotes
+        return found
 
     @cached_property
     def of_quotes(self) -> Linearisation:

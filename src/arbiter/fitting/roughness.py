@@ -6,6 +6,8 @@ The penalty applies to the distance from a centre: from flat volatility, or from
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,7 @@ from arbiter.conventions import Array
 from arbiter.fitting import banded
 from arbiter.fitting.options import Roughness
 from arbiter.fitting.unknowns import UnknownLayout
+from arbiter.pricing.knots import lock_arrays
 
 # First differences of log-slopes cost this much everywhere, and this much more beyond the last
 # quote of an expiry: enough to fix slopes beyond the quotes, next to nothing between them.
@@ -51,6 +54,43 @@ class QuadraticPenalty:
         return 0.5 * float(change @ gradient), gradient
 
 
+class _KnotMeasures(NamedTuple):
+    """What a penalty knows of its knots."""
+
+    mass: Array  # (n,) masses of the knots
+    drift: Array  # (n, n) ∫ u² by the knots, lumped: the masses on the diagonal
+    bend: Array  # (n, n) ∫ u''² by the knots
+
+
+@lru_cache(maxsize=16)
+def _measure_knots(key: tuple[float, ...]) -> _KnotMeasures:
+    knots, n = np.array(key), len(key)
+    gap = np.diff(knots)
+    slope = (np.eye(n, k=1) - np.eye(n))[:-1] / gap[:, None]  # (n-1, n)
+    span = 0.5 * (gap[1:] + gap[:-1])
+    bend = (slope[1:] - slope[:-1]) / np.sqrt(span)[:, None]  # (n-2, n)
+    mass = np.zeros(n)
+    mass[:-1] += 0.5 * gap
+    mass[1:] += 0.5 * gap
+    found = _KnotMeasures(mass, np.diag(mass), bend.T @ bend)
+    lock_arrays(found)
+    return found
+
+
+class _PenaltyPart(NamedTuple):
+    """``Σ on_ℓ u_ℓᵀ C u_ℓ − 2 Σ between_ℓ u_ℓᵀ C u_{ℓ+1}``."""
+
+    block: Array  # (n, n) C
+    on: Array  # (L,)
+    between: Array  # (L-1,)
+
+    @classmethod
+    def of_steps(cls, step: Array, weights: Array) -> _PenaltyPart:
+        """``Σ w_ℓ (v_{ℓ+1} − v_ℓ)ᵀ step (v_{ℓ+1} − v_ℓ)``."""
+        ends = np.concatenate([[0.0], weights, [0.0]])
+        return cls(step, ends[1:] + ends[:-1], weights)
+
+
 class Penalty:
     """``½ Σ_ℓ v_ℓᵀ A v_ℓ + ½ Σ_ℓ (v_{ℓ+1} − v_ℓ)ᵀ B (v_{ℓ+1} − v_ℓ)/Δτ``, ``v = u − centre``.
 
@@ -69,8 +109,6 @@ class Penalty:
     Attributes:
         tau: ``(L,)`` ``log √T``.
         mass: ``(n,)`` masses of the knots.
-        bend: ``(n, n)`` ``∫ u''²`` by the knots.
-        terms: four matrices ``(p, w)`` at weight one, in the order of :class:`Roughness`.
         fixed: ``(p, w)`` what has no weight: ties, the pull between components, shares.
     """
 
@@ -82,40 +120,45 @@ class Penalty:
         unseen: NDArray[np.bool_] | None = None,
         beyond: float = _BEYOND_QUOTES_WEIGHT,
     ) -> None:
-        self.layout = layout
-        knots, n, gap = layout.knots, layout.knot_count, np.diff(layout.knots)
-        slope = (np.eye(n, k=1) - np.eye(n))[:-1] / gap[:, None]  # (n-1, n)
-        span = 0.5 * (gap[1:] + gap[:-1])
-        bend = (slope[1:] - slope[:-1]) / np.sqrt(span)[:, None]  # (n-2, n)
-        self.bend = bend.T @ bend
-        self.mass = np.zeros(n)
-        self.mass[:-1] += 0.5 * gap
-        self.mass[1:] += 0.5 * gap
-        self.tau = 0.5 * np.log(maturities)
-        outside = _find_segments_beyond(knots, reach)
+        self.layout, gap = layout, np.diff(layout.knots)
+        measures = _measure_knots(tuple(layout.knots.tolist()))
+        self.mass, self.tau = measures.mass, 0.5 * np.log(maturities)
         per_step = 1.0 / np.diff(self.tau)  # (L-1,)
-        beside = np.zeros(per_step.size, dtype=bool)
+        beside = np.zeros(per_step.size, dtype=np.bool_)
         if unseen is not None:
             beside = unseen[1:] | unseen[:-1]
-        drift, ones = np.diag(self.mass), np.ones(maturities.size)
-        none, factor = np.zeros(per_step.size), np.where(beside, _UNQUOTED_MATURITY_FACTOR, 1.0)
-        self.terms = (
-            layout.spread_block(self.bend, ones, none),
-            self._spread_steps(drift, factor * per_step),
-            self._spread_steps(self.bend, per_step),
-            layout.spread_block(drift, ones, none),
+        ones, none = np.ones(maturities.size), np.zeros(per_step.size)
+        drift, bend = measures.drift, measures.bend
+        factor = np.where(beside, _UNQUOTED_MATURITY_FACTOR, 1.0)
+        self._parts = (
+            _PenaltyPart(bend, ones, none),
+            _PenaltyPart.of_steps(drift, factor * per_step),
+            _PenaltyPart.of_steps(bend, per_step),
+            _PenaltyPart(drift, ones, none),
         )
         # the weight of changes along maturity is chosen from steps between quoted expiries
-        self._chosen_terms = self.terms
+        between = self._parts[1]
         if beside.any():
-            chosen = self._spread_steps(drift, np.where(beside, 0.0, per_step))
-            self._chosen_terms = (self.terms[0], chosen, *self.terms[2:])
+            between = _PenaltyPart.of_steps(drift, np.where(beside, 0.0, per_step))
+        self._chosen_parts = (self._parts[0], between, *self._parts[2:])
+        outside = _find_segments_beyond(layout.knots, reach)
         self.fixed = self._build_fixed((_TIE_WEIGHT + beyond * outside) / gap)
 
-    def _spread_steps(self, step: Array, weights: Array) -> Array:
-        """The band of ``Σ w_ℓ (v_{ℓ+1} − v_ℓ)ᵀ step (v_{ℓ+1} − v_ℓ)``."""
-        ends = np.concatenate([[0.0], weights, [0.0]])
-        return self.layout.spread_block(step, ends[1:] + ends[:-1], weights)
+    @cached_property
+    def terms(self) -> Array:
+        """``(4, p, w)`` matrices at weight one, in the order of :class:`Roughness`."""
+        return self._spread_parts(self._parts)
+
+    @cached_property
+    def _chosen_terms(self) -> Array:
+        same = self._chosen_parts[1] is self._parts[1]
+        return self.terms if same else self._spread_parts(self._chosen_parts)
+
+    def _spread_parts(self, parts: tuple[_PenaltyPart, ...]) -> Array:
+        found = np.zeros((len(parts), *self.layout.band_shape))
+        for part, band in zip(parts, found, strict=True):
+            self.layout.add_spread_block(*part, 1.0, band)
+        return found
 
     def _build_fixed(self, tie: Array) -> Array:
         """Ties with weights ``(L, n-1)``; for two components also their pull and the shares."""
@@ -139,9 +182,9 @@ class Penalty:
     def weigh(self, roughness: Roughness) -> Array:
         """``(p, w)`` the penalty's matrix with the weights of ``roughness``."""
         matrix = self.fixed.copy()
-        for weight, term in zip(roughness.weights, self.terms, strict=True):
+        for weight, part in zip(roughness.weights, self._parts, strict=True):
             if weight > 0.0:
-                matrix += weight * term
+                self.layout.add_spread_block(*part, weight, matrix)
         return matrix
 
     def evaluate_terms(self, change: Array, count: int = 4) -> list[float]:

@@ -86,33 +86,40 @@ class UnknownLayout:
             table[:, : size - off, off] = np.diagonal(blocks, -off, 1, 2)
         return band
 
-    def spread_block(self, block: Array, on: Array, between: Array) -> Array:
-        """The band ``(p, w)`` of ``Σ on_ℓ u_ℓᵀ C u_ℓ − 2 Σ between_ℓ u_ℓᵀ C u_{ℓ+1}``.
+    def add_spread_block(
+        self, block: Array, on: Array, between: Array, weight: float, band: Array
+    ) -> None:
+        """Add ``weight`` times ``Σ on_ℓ u_ℓᵀ C u_ℓ − 2 Σ between_ℓ u_ℓᵀ C u_{ℓ+1}`` to a band.
 
         Args:
             block: ``(n, n)`` C, with up to two diagonals on each side; ``u_ℓ`` are the log-slopes
                 of one component, and the sums are over all components.
             on: ``(L,)``.
             between: ``(L-1,)``.
+            weight: Of the sums.
+            band: ``(p, w)``.
         """
-        band = np.zeros(self.band_shape)
         for j in range(self.components):
-            _add_spread_block(block, on, between, (j * self.knot_count, self.block_size), band)
-        return band
+            place = j * self.knot_count, self.block_size
+            _add_spread_block(block, (on, between), weight, place, band)
 
 
 @compiled
 def _add_spread_block(
-    block: Array, on: Array, between: Array, place: tuple[int, int], band: Array
+    block: Array,
+    factors: tuple[Array, Array],
+    weight: float,
+    place: tuple[int, int],
+    band: Array,
 ) -> None:
     """``place`` is the first unknown of the component in an expiry, and the size of an expiry."""
-    first, size = place
+    (on, between), (first, size) = factors, place
     for at in range(on.size):
         rows = band[at * size + first : at * size + first + len(block)]
         for column in range(len(block)):
             low = max(column - _LINK_BANDWIDTH, 0)
             for row in range(low, min(column + _LINK_BANDWIDTH + 1, len(block))):
                 if row >= column:
-                    rows[column, row - column] += on[at] * block[row, column]
+                    rows[column, row - column] += weight * (on[at] * block[row, column])
                 if at < between.size:
-                    rows[column, size + row - column] -= between[at] * block[row, column]
+                    rows[column, size + row - column] -= weight * (between[at] * block[row, column])

@@ -96,16 +96,18 @@ def judge_residuals(
         labels: Of the expiries.
         weights: ``(m,)``; a quote with weight zero is not judged.
     """
-    used = np.ones(residuals.size, dtype=np.bool_) if weights is None else weights > 0.0
+    if weights is not None:
+        used = weights > 0.0
+        residuals, expiry = residuals[used], expiry[used]
     near = np.abs(residuals) <= _INSIDE
-    inside = float(near[used].mean()) if used.any() else 1.0
-    sizes = np.bincount(expiry[used], minlength=len(labels))
-    counts = np.bincount(expiry[used & near], minlength=len(labels))
+    inside = np.count_nonzero(near) / near.size if near.size else 1.0
+    starts = np.searchsorted(expiry, np.arange(len(labels) + 1))
+    sizes, counts = np.diff(starts), np.bincount(expiry[near], minlength=len(labels))
     side = np.where(near, 0.0, np.sign(residuals))
     ranges = {
         at
-        for at in np.unique(expiry[used & ~near]).tolist()
-        if _chance_of_neighbours(side[used & (expiry == at)]) < _MIN_PROBABILITY
+        for at in np.flatnonzero(counts < sizes).tolist()
+        if _chance_of_neighbours(side[starts[at] : starts[at + 1]]) < _MIN_PROBABILITY
     }
     few = np.flatnonzero(counts < MIN_INSIDE_SHARE * sizes).tolist()
     shares = {
@@ -116,9 +118,10 @@ def judge_residuals(
     worst = sorted(shares, key=lambda at: shares[at])
     if not worst and inside >= MIN_INSIDE_SHARE:
         return FitVerdict(FitQuality.EXPLAINED, inside)
-    judged = used & np.isin(expiry, worst) if worst else used
-    score = _score_runs(residuals[judged] > 0.0, expiry[judged])
-    systematic = bool(ranges) or score < _MIN_RUNS_SCORE
+    if worst:
+        judged = np.isin(expiry, worst)
+        residuals, expiry = residuals[judged], expiry[judged]
+    systematic = bool(ranges) or _score_runs(residuals > 0.0, expiry) < _MIN_RUNS_SCORE
     quality = FitQuality.MISSED if systematic else FitQuality.SCATTERED
     return FitVerdict(quality, inside, tuple(labels[at] for at in worst))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -13,13 +13,13 @@ from arbiter.fitting import banded
 from arbiter.fitting.fitted_surface import FitInput
 from arbiter.fitting.interior_point import Expansion
 from arbiter.fitting.misfit import MisfitPoint, QuoteMisfit
-from arbiter.fitting.objective import build_order
+from arbiter.fitting.objective import HIGHEST_LOG_SLOPE, LOWEST_LOG_SLOPE
 from arbiter.fitting.options import Roughness
 from arbiter.fitting.order_constraints import OrderConstraints
 from arbiter.fitting.prior_mean import make_flat_prior_mean
 from arbiter.fitting.roughness import Penalty, QuadraticPenalty
 from arbiter.fitting.unknowns import UnknownLayout
-from arbiter.quotes import Quotes
+from arbiter.quotes import AskBounds, Quotes
 
 # Log-slopes may pass those of a fixed neighbour, or a bound, by this much, where both are squeezed
 # to one value; afterwards they are put in order.
@@ -129,20 +129,19 @@ class WindowObjective:
 
     def build_constraints(self) -> OrderConstraints:
         """The star order within the window and with its fixed neighbours, or the bounds."""
-        size, first = self.misfit.layout.size, self.before.size
-        values = self.join_neighbours(np.zeros(size))
-        layout = UnknownLayout(self.misfit.layout.knots, self.expiry_count, 1)
-        order = build_order(layout)
-        offset, ends = order.offset.copy(), []
-        for index, sign in ((order.high, 1.0), (order.low, -1.0)):
-            free = (index >= first) & (index < first + size)
-            fixed = (index >= 0) & ~free
-            offset[fixed] += sign * values[index[fixed]]
-            ends.append(np.where(free, index - first, -1))
-        high, low = ends
-        offset[(high < 0) | (low < 0)] += ORDER_SLACK
-        kept = (high >= 0) | (low >= 0)
-        return OrderConstraints(high[kept], low[kept], offset[kept])
+        n, own = self.misfit.layout.knot_count, np.arange(self.misfit.layout.size)
+        none, zero = np.full(n, -1), np.zeros(n)
+        low = zero + (self.before if self.before.size else LOWEST_LOG_SLOPE)
+        high = zero + (self.after if self.after.size else HIGHEST_LOG_SLOPE)
+        inner = own[n:], own[:-n], np.zeros(own.size - n)
+        first, last = (own[:n], none, ORDER_SLACK - low), (none, own[-n:], ORDER_SLACK + high)
+        # links between expiries in their order, then bounds
+        parts = [first, inner, last]
+        if not self.before.size:
+            parts = [inner, last, first]
+        if not self.after.size:
+            parts = [part for part in parts if part is not last] + [last]
+        return OrderConstraints(*(np.concatenate(row) for row in zip(*parts, strict=True)))
 
     @property
     def expiry_count(self) -> int:
@@ -152,6 +151,21 @@ class WindowObjective:
 
 
 def select_expiries(quotes: Quotes, window: Window) -> Quotes:
-    """The quotes of a window; how its expiries ended is not told."""
-    here = (quotes.expiry >= window.first) & (quotes.expiry < window.end)
-    return replace(quotes, endings=()).select(here)
+    """The quotes of a window, without all that is not fitted."""
+    ends, bounds = list(window), quotes.bounds
+    some, own = slice(*ends), slice(*np.searchsorted(quotes.expiry, ends).tolist())
+    above = slice(*np.searchsorted(bounds.expiry, ends).tolist())
+    return Quotes(
+        quotes.maturities[some],
+        quotes.forwards[some],
+        quotes.discounts[some],
+        quotes.expiry[own] - window.first,
+        quotes.k[own],
+        quotes.bid[own],
+        quotes.ask[own],
+        quotes.labels[some],
+        exclusions=quotes.exclusions,
+        clock=quotes.clock,
+        time=quotes.time,
+        bounds=AskBounds(bounds.expiry[above] - window.first, bounds.k[above], bounds.ask[above]),
+    )
