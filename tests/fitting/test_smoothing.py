@@ -75,7 +75,7 @@ def test_the_prior_is_the_quadratic_form_it_stands_for(
     away = z - quadratic.centre
     value = 0.5 * away @ write_out(quadratic.band) @ away
     assert quadratic.evaluate_at(z)[0] == pytest.approx(value, rel=1e-12)
-    reach, maturities = model.misfit.smiles.quoted_range(), model.quotes.maturities
+    reach, maturities = model.misfit.smiles.quoted_range, model.quotes.maturities
     expected = sum(roughness_by_hand(layout.knots, maturities, u, weights, reach) for u in logs)
     if components == 2:  # the second is drawn to twice the first; shares move slowly
         expected += 0.5 * 0.03 * np.sum((logs[1] - logs[0] - np.log(2.0)) ** 2)

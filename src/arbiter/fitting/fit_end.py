@@ -50,7 +50,7 @@ class FitEnd(NamedTuple):
             n, links = layout.knot_count, layout.size - layout.knot_count
             duals = interior.duals[:links].reshape(-1, n)
             barrier = duals / interior.slacks[:links].reshape(-1, n)
-            reach, losses = point.misfit.misfit.smiles.quoted_range(), point.misfit.sum_by_expiry()
+            reach, losses = point.misfit.misfit.smiles.quoted_range, point.misfit.sum_by_expiry()
             optimum = Optimum(*(freeze_array(a) for a in (duals, barrier, reach, losses)))
         ended = leave_out_rim(point, interior.matrix())
         return cls(*ended, point.value, interior.iterations, status, optimum=optimum)

@@ -12,7 +12,7 @@ from arbiter.fitting.fitted_surface import FitInput, FittedSurface, Optimum
 from arbiter.fitting.interior_point import InteriorPoint, Status
 from arbiter.fitting.loss import EXACT_LOSS_PER_QUOTE
 from arbiter.fitting.objective import HIGHEST_LOG_SLOPE
-from arbiter.fitting.roughness import measure_ties_beyond
+from arbiter.fitting.roughness import measure_tie_change
 from arbiter.fitting.smoothing import compute_unevenness
 from arbiter.fitting.window_objective import (
     ORDER_SLACK,
@@ -135,7 +135,7 @@ class FittedWindow:
         duals[self._links] = self._link_values(self.interior.duals)
         barrier[self._links] = self._link_values(self.interior.duals / self.interior.slacks)
         misfit, own = self.interior.point.misfit, slice(*self.window)
-        reach[own] = misfit.misfit.smiles.quoted_range()
+        reach[own] = misfit.misfit.smiles.quoted_range
         losses[own] = misfit.sum_by_expiry()
         return Optimum(*(freeze_array(part) for part in (duals, barrier, reach, losses)))
 
@@ -147,9 +147,8 @@ class FittedWindow:
         roughness, _ = point.objective.quadratic.evaluate_at(old.reshape(-1))
         # the penalty has changed as well, where quotes end elsewhere
         own = old[first - self.window.fixed_first :][: end - first]
-        knots, reach = self.surface.knots, point.objective.misfit.smiles.quoted_range()
-        roughness += measure_ties_beyond(knots, self.optimum.reach[first:end], own)
-        roughness -= measure_ties_beyond(knots, reach, own)
+        both = self.optimum.reach[first:end], point.objective.misfit.smiles.quoted_range
+        roughness += measure_tie_change(self.surface.knots, both, own)
         start, stop = np.searchsorted(source.quotes.expiry, [first, end])
         loss = float(self.optimum.losses[first:end].sum())
         parts = [result.residuals[:start], point.misfit.residuals, result.residuals[stop:]]

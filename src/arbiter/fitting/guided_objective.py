@@ -53,7 +53,7 @@ class UnitPulls(NamedTuple):
     def from_objective(cls, plain: FitObjective) -> UnitPulls:
         """The matrices at the knots of a fit and for the ranges of its quotes."""
         knots, n = plain.layout.knots, plain.layout.knot_count
-        reach = plain.misfit.smiles.quoted_range()
+        reach = plain.misfit.smiles.quoted_range
         middle = 0.5 * (knots[1:] + knots[:-1])
         outside = (middle < reach[:, :1]) | (middle > reach[:, 1:])  # (L, n-1)
         step = (np.eye(n, k=1) - np.eye(n))[:-1]

@@ -40,6 +40,8 @@ class QuotedSmiles(NamedTuple):
     quoted: NDArray[np.int64]  # expiries with quotes; the others are dates of VIX windows
     total_volatility: Array  # (m,) σ√T
     gaussian_strike: Array  # (m,) strikes as Gaussian coordinates, by Black's formula
+    # (L, 2) Gaussian coordinates of the end strikes; of an expiry without any, the nearest one's
+    quoted_range: Array
 
     @classmethod
     def from_quotes(cls, quotes: Quotes) -> QuotedSmiles:
@@ -47,15 +49,12 @@ class QuotedSmiles(NamedTuple):
         starts = np.searchsorted(quotes.expiry, np.arange(quotes.maturities.size + 1))
         volatility = quotes.iv_mid * np.sqrt(quotes.T)
         strike = quotes.k / volatility + 0.5 * volatility
-        return cls(starts, np.flatnonzero(np.diff(starts)), volatility, strike)
-
-    def quoted_range(self) -> Array:
-        """``(L, 2)`` Gaussian coordinates of the end strikes; without any, the nearest expiry's."""
-        count = self.starts.size - 1
-        apart = np.abs(np.arange(count)[:, None] - self.quoted)
-        near = self.quoted[apart.argmin(axis=1)]
-        first, last = self.starts[:-1][near], self.starts[1:][near] - 1
-        return np.stack([self.gaussian_strike[first], self.gaussian_strike[last]], axis=1)
+        quoted, count = np.flatnonzero(np.diff(starts)), starts.size - 1
+        near = quoted
+        if 0 < near.size < count:
+            near = quoted[np.abs(np.arange(count)[:, None] - quoted).argmin(axis=1)]
+        ends = np.stack([starts[near], starts[near + 1] - 1], axis=1)
+        return cls(starts, quoted, volatility, strike, strike[ends])
 
 
 @dataclass(frozen=True, eq=False)

@@ -99,7 +99,7 @@ class FitObjective:
         misfit = QuoteMisfit.from_quotes(quotes, options, weights)
         layout, smiles = misfit.layout, misfit.smiles
         unquoted = np.asarray(np.diff(smiles.starts) == 0)
-        penalty = Penalty(layout, quotes.clock_years, smiles.quoted_range(), unquoted)
+        penalty = Penalty(layout, quotes.clock_years, smiles.quoted_range, unquoted)
         roughness = INITIAL_ROUGHNESS[layout.components]
         if prior is None:
             found = prior_mean.make_flat_prior_mean(

@@ -197,10 +197,19 @@ class Penalty:
         return [banded.inner_product(covariance, term) for term in self._chosen_terms[:count]]
 
 
-def measure_ties_beyond(knots: Array, reach: Array, log_slopes: Array) -> float:
-    """The part of the penalty that depends on where quotes end, for one component ``(L, n)``."""
+def measure_tie_change(knots: Array, reach: tuple[Array, Array], log_slopes: Array) -> float:
+    """What the penalty at ``log_slopes`` ``(L, n)`` loses as quotes end elsewhere.
+
+    Args:
+        knots: ``(n,)``.
+        reach: ``(L, 2)`` where they ended before, and where they end now.
+        log_slopes: Of one component.
+    """
+    before, now = (_find_segments_beyond(knots, ends) for ends in reach)
+    if np.array_equal(before, now):
+        return 0.0
     steps = np.diff(log_slopes, axis=1) ** 2 / np.diff(knots)
-    return 0.5 * _BEYOND_QUOTES_WEIGHT * float(steps[_find_segments_beyond(knots, reach)].sum())
+    return 0.5 * _BEYOND_QUOTES_WEIGHT * float(steps[before].sum() - steps[now].sum())
 
 
 def _find_segments_beyond(knots: Array, reach: Array) -> NDArray[np.bool_]:

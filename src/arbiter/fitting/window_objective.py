@@ -16,7 +16,6 @@ from arbiter.fitting.misfit import MisfitPoint, QuoteMisfit
 from arbiter.fitting.objective import HIGHEST_LOG_SLOPE, LOWEST_LOG_SLOPE
 from arbiter.fitting.options import Roughness
 from arbiter.fitting.order_constraints import OrderConstraints
-from arbiter.fitting.prior_mean import make_flat_prior_mean
 from arbiter.fitting.roughness import Penalty, QuadraticPenalty
 from arbiter.fitting.unknowns import UnknownLayout
 from arbiter.quotes import AskBounds, Quotes
@@ -104,11 +103,10 @@ class WindowObjective:
         first, end = window.fixed_first, min(window.end + 1, quotes.maturities.size)
         before, after = logs[first : window.first].reshape(-1), logs[window.end : end].reshape(-1)
         layout = UnknownLayout(misfit.layout.knots, end - first, 1)
-        # where the quotes of fixed expiries end does not matter
-        near = np.clip(np.arange(first, end) - window.first, 0, window.end - window.first - 1)
-        reach = misfit.smiles.quoted_range()[near]
+        reach = np.zeros((end - first, 2))  # where the quotes of fixed expiries end does not matter
+        reach[window.first - first :][: window.end - window.first] = misfit.smiles.quoted_range
         penalty = Penalty(layout, quotes.clock_years[first:end], reach)
-        centre = make_flat_prior_mean(penalty.tau, layout.knot_count, 1).flat.reshape(-1)
+        centre = np.repeat(penalty.tau, layout.knot_count)  # flat volatility
         quadratic = QuadraticPenalty(centre, penalty.weigh(roughness))
         return cls(misfit, quadratic, before, after)
 
