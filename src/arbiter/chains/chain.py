@@ -120,17 +120,16 @@ class Chain:
 
     def _spot_note(self, parity: pl.DataFrame) -> list[str]:
         """A sentence if the spot is not of the moment of the quotes."""
-        near = parity.filter(pl.col("forward").is_finite()).head(1)
-        if self.spot is None or self.underlying == "VIX" or near.height == 0:
+        near = np.flatnonzero(np.isfinite(parity["forward"].to_numpy()))
+        if self.spot is None or self.underlying == "VIX" or near.size == 0:
             return []
-        T, forward = near.select("T", "forward").row(0)
+        label, T, forward = (parity[name][int(near[0])] for name in ("label", "T", "forward"))
         gap = forward / self.spot - 1.0
         if abs(gap) <= _MAX_SPOT_GAP + _MAX_CARRY_PER_YEAR * T:
             return []
         return [
-            f"spot {self.spot:g} and the forward of "
-            f"{near['label'][0]}, {forward:.2f}, are {abs(gap):.1%} apart: spot is of another "
-            "moment (it is not used)"
+            f"spot {self.spot:g} and the forward of {label}, {forward:.2f}, are {abs(gap):.1%} "
+            "apart: spot is of another moment (it is not used)"
         ]
 
     def strips(self) -> pl.DataFrame:
@@ -258,11 +257,11 @@ class Chain:
     def _list_exclusions(self, reason: NDArray[np.int8]) -> pl.DataFrame:
         """Every option that is not used, in the order of the source."""
         bad = np.flatnonzero(reason != USED)
-        found = self.frame.select("row", "label", *("T", "strike", "side", "bid", "ask"))[
-            bad
-        ].rename({"label": "expiry"})
-        reasons = pl.Series("reason", REASONS)[reason[bad]]
-        table = found.with_columns(reasons)
+        columns = [self.frame[name] for name in ("row", "label", "T", "strike", "side")]
+        columns += [self.frame["bid"], self.frame["ask"]]
+        columns[1] = columns[1].alias("expiry")
+        found = pl.DataFrame(columns)[bad]
+        table = found.hstack([pl.Series("reason", REASONS)[reason[bad]]])
         if self.set_aside.height:
             table = pl.concat([self.set_aside, table])
         return table.sort("row", "side", maintain_order=True)

@@ -147,13 +147,13 @@ def _read_options(
 
 def _check_strike_units(options: pl.DataFrame) -> None:
     """Refuse a strike column that contradicts the symbols."""
-    both = options.filter(pl.col("problem").is_null() & (pl.col("listed") > 0.0))
-    if both.height == 0:
+    listed, strike = (options[name].to_numpy() for name in ("listed", "strike"))
+    both = np.flatnonzero(options["problem"].is_null().to_numpy() & (listed > 0.0))
+    if both.size == 0:
         return
-    ratio = (both["listed"] / both["strike"]).to_numpy()
-    factor = float(np.median(ratio))
+    factor = float(np.median(listed[both] / strike[both]))
     if abs(factor - 1.0) > 1e-6:
-        row = both.row(0, named=True)
+        row = options.row(int(both[0]), named=True)
         raise ChainError(
             f"row {row['row']}: the strike column says {row['listed']:g} and the symbol "
             f"{row['strike']:g}, a factor of {factor:g}: the strikes are in other units"

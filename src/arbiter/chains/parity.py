@@ -98,19 +98,23 @@ def _fit_robust_slopes(pairs: CallPutPairs) -> tuple[Array, Array]:
     slope, information = np.empty((2, left.size))
     score = np.zeros_like(pairs.K)  # (L, n)
     K, y, s, count, w = pairs.K, pairs.y, pairs.s, pairs.count, np.zeros_like(pairs.K)
-    margins = make_margins(count, K.shape[1])
+    margins, variance = make_margins(count, K.shape[1]), s * s
     a, b = _find_first_lines(pairs)
     r = y - a[:, None] - b[:, None] * K
     for i in range(_MAX_ITERATIONS):
-        z = np.abs(r / s) + margins
-        before, w = w, _bisquare_weights(z, find_balanced_medians(z, count)) / (s * s)
+        z = np.abs(r / s)
+        z += margins
+        before, w = w, _bisquare_weights(z, find_balanced_medians(z, count))
+        w /= variance
         total = w.sum(axis=1, keepdims=True)
         x = K - (w * K).sum(axis=1, keepdims=True) / total
         wx = w * x
         weight = (wx * x).sum(axis=1)
         b = (wx * y).sum(axis=1) / weight
-        r = y - (w * y).sum(axis=1, keepdims=True) / total - b[:, None] * x
-        done = np.abs(w - before).max(axis=1) <= 1e-9 * w.max(axis=1)
+        r = y - (w * y).sum(axis=1, keepdims=True) / total
+        r -= b[:, None] * x
+        before -= w
+        done = np.abs(before, out=before).max(axis=1) <= 1e-9 * w.max(axis=1)
         if done.any() or i == _MAX_ITERATIONS - 1:
             done = done | (i == _MAX_ITERATIONS - 1)
             slope[left[done]], information[left[done]] = b[done], weight[done]
@@ -121,7 +125,7 @@ def _fit_robust_slopes(pairs: CallPutPairs) -> tuple[Array, Array]:
             left, count = left[going], count[going]
             n = int(count.max())
             K, y, s, w, r = (values.take(going, axis=0)[:, :n] for values in (K, y, s, w, r))
-            margins = make_margins(count, n)
+            margins, variance = make_margins(count, n), s * s
     return -slope, _newey_west_deviations(score, pairs.count, 2) / information
 
 
@@ -262,8 +266,11 @@ def _bisquare_weights(z: Array, middle: Array) -> Array:
     """Tukey's weights of sizes ``z`` of residuals, in units of their spread around ``middle``."""
     scale = np.maximum(_MAD_TO_DEVIATION * middle, _MIN_SCALE_HALF_SPREADS)
     u = z / (_TUKEY_CONSTANT * scale)[:, None]
-    weights: Array = np.maximum(1.0 - u * u, 0.0) ** 2
-    return weights
+    u *= u
+    np.subtract(1.0, u, out=u)
+    np.maximum(u, 0.0, out=u)
+    u *= u
+    return u
 
 
 def _newey_west_deviations(g: Array, count: Indices, fitted: int) -> Array:

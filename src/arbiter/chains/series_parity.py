@@ -55,28 +55,19 @@ def estimate_parity(
         ChainError: If prices and strikes are in different units, or calls are puts.
     """
     listed = options.order[(options.first & (options.T > 0.0))[options.order]]
-    heads = frame.select(*SERIES_COLUMNS, "T")[
-        listed[np.diff(options.series[listed], prepend=-1) != 0]
-    ]
-    expired = len(options.labels) - heads.height  # the first to settle
+    first = listed[np.diff(options.series[listed], prepend=-1) != 0]
+    heads = {name: frame[name][first] for name in SERIES_COLUMNS}
+    expired = len(options.labels) - first.size  # the first to settle
     with np.errstate(all="ignore"):  # prices may be anything; what is not finite is not used
         pairs = _match_pairs(frame["expiry"], options, expired)
-        T = np.rint(heads["T"].to_numpy() * MINUTES_PER_YEAR) / MINUTES_PER_YEAR
+        T = np.rint(options.T[first] * MINUTES_PER_YEAR) / MINUTES_PER_YEAR
         columns = _estimate_discounts(pairs, T)
         _check_units(columns)
         notes = _fill_from_neighbours(columns, pairs, heads["label"].to_list())
         if smooth:
             _smooth_estimates(columns)
             notes.append("forwards and discount factors were smoothed across expiries")
-    table = heads.with_columns(
-        T=pl.Series(columns.T),
-        forward=pl.Series(columns.forward),
-        discount=pl.Series(columns.discount),
-        forward_error=pl.Series(columns.forward_error),
-        discount_error=pl.Series(columns.discount_error),
-        pairs=pl.Series(columns.pairs),
-    )
-    return ParityEstimates(table, notes)
+    return ParityEstimates(pl.DataFrame({**heads, **vars(columns)}), notes)
 
 
 def _match_pairs(expiry: pl.Series, options: OptionTable, expired: int) -> CallPutPairs:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from itertools import combinations, product
 
 import numpy as np
-from numpy.typing import NDArray
 
+from arbiter.chains.padded_rows import Mask, find_row_medians
 from arbiter.conventions import Array, Indices
 
 MIN_EXPIRIES = 4  # of fewer, nobody can say which one strays
@@ -76,5 +76,5 @@ def _list_neighbours(count: int) -> tuple[Indices, Indices, Indices]:
     return at, np.where(outside, 0, near), np.where(outside, 0, far)
 
 
-def _find_medians(values: Array, missing: NDArray[np.bool_]) -> Array:
-    return np.asarray(np.nanmedian(np.where(missing, np.nan, values), axis=0))
+def _find_medians(values: Array, missing: Mask) -> Array:
+    return find_row_medians(values.T, ~missing.T)
