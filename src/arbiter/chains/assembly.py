@@ -16,7 +16,7 @@ from arbiter.chains.listed_series import list_series, settle_series
 from arbiter.chains.reading import Reading
 from arbiter.chains.roots import EUROPEAN_ROOTS, find_common_underlying, find_european_root
 from arbiter.conventions import Indices
-from arbiter.exclusions import Exclusion
+from arbiter.exclusions import Exclusion, no_exclusions
 from arbiter.files.limits import CELLS, EXPIRIES
 from arbiter.timing.maturities import DateLike
 from arbiter.timing.sessions import FIRST_YEAR, LAST_YEAR, ExchangeCalendar
@@ -47,7 +47,8 @@ def assemble_chain(
     hours = quote_time.require_calendar(calendar)
     moment, notes, doubts = _resolve_quote_moment(reading, name, as_of, hours)
     options = _mark_unreadable_rows(reading.options)
-    good = options.filter(pl.col("problem").is_null())
+    wrong = options["problem"].is_not_null()
+    good = options.filter(~wrong) if wrong.any() else options
     if good.height == 0:
         raise ChainError(
             f"{name}: none of its {options.height} rows is an option with an expiry, a strike and "
@@ -69,7 +70,7 @@ def assemble_chain(
         layout=reading.layout,
         name=name,
         assumptions=(*reading.notes, *notes, *assumed, *_note_expired_series(series)),
-        set_aside=_collect_problem_rows(options),
+        set_aside=_list_problem_rows(options.filter(wrong)) if wrong.any() else no_exclusions(),
         doubts=doubts,
     )
     for note in chain.assumptions:
@@ -159,8 +160,10 @@ def _check_spot(spot: float | None, good: pl.DataFrame, name: str) -> float | No
 def _build_frame(good: pl.DataFrame, series: pl.DataFrame, place: Indices) -> pl.DataFrame:
     """The chain's frame: every option with what its series says."""
     more = [column for column in _OPTIONAL_COLUMNS if good[column].null_count() < good.height]
-    frame = pl.concat([good.drop(series.columns, strict=False), series[place]], how="horizontal")
-    return frame.select(*_REQUIRED_COLUMNS, *more)
+    told = series[place]
+    return pl.DataFrame(
+        [(told if name in told.columns else good)[name] for name in (*_REQUIRED_COLUMNS, *more)]
+    )
 
 
 def _note_expired_series(series: pl.DataFrame) -> list[str]:
@@ -168,8 +171,7 @@ def _note_expired_series(series: pl.DataFrame) -> list[str]:
     return [f"{', '.join(gone)} had settled by then"] if gone else []
 
 
-def _collect_problem_rows(options: pl.DataFrame) -> pl.DataFrame:
-    bad = options.filter(pl.col("problem").is_not_null())
+def _list_problem_rows(bad: pl.DataFrame) -> pl.DataFrame:
     return bad.select(
         "row",
         expiry=pl.col("expiry").dt.strftime("%Y-%m-%d"),

@@ -48,13 +48,16 @@ def list_series(options: pl.DataFrame) -> ListedSeries:
     head = options.select(pl.any_horizontal(new)).to_series().to_numpy().copy()
     head[0] = True
     first = np.flatnonzero(head)
-    runs = options.select(_KEYS)[first].with_columns(
-        run=np.arange(first.size), len=np.diff(first, append=options.height)
+    runs = pl.DataFrame([options[key] for key in _KEYS])[first].hstack(
+        [
+            pl.Series("run", np.arange(first.size)),
+            pl.Series("len", np.diff(first, append=options.height)),
+        ]
     )
     keys = runs.group_by(_KEYS, maintain_order=True).agg("run", pl.col("len").sum())
     place = np.empty_like(first)
     place[keys["run"].explode()] = np.repeat(np.arange(keys.height), keys["run"].list.len())
-    return ListedSeries(keys.drop("run"), place[np.cumsum(head) - 1])
+    return ListedSeries(keys[[*_KEYS, "len"]], place[np.cumsum(head) - 1])
 
 
 def settle_series(

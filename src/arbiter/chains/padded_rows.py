@@ -9,6 +9,14 @@ from arbiter.conventions import Array, Indices
 
 Mask = NDArray[np.bool_]
 
+_ROWS_TOGETHER = 28  # rows of a table whose columns stay in the processor's cache
+
+
+def group_rows(count: Indices) -> list[Indices]:
+    """Rows of similar lengths together: tables of them are small and have few blanks."""
+    rows = np.argsort(count, kind="stable")
+    return np.array_split(rows, -(-rows.size // _ROWS_TOGETHER)) if rows.size else []
+
 
 def mask_rows(count: Indices, width: int) -> Mask:
     """``(L, width)`` which entries belong to a row that has ``count`` of them, from the left."""

@@ -23,6 +23,7 @@ from arbiter.chains.padded_rows import (
     find_row_medians,
     find_row_quantiles,
     find_weighted_medians,
+    group_rows,
     make_margins,
     mask_rows,
     pack_rows,
@@ -88,8 +89,8 @@ def estimate_discounts(pairs: CallPutPairs) -> tuple[Array, Array]:
     """``(L,)`` discount factors and their standard errors, NaN if too few pairs tell one."""
     estimates = np.full((2, pairs.count.size), np.nan)
     told = np.flatnonzero(pairs.count >= MIN_PAIRS_FOR_DISCOUNT)
-    if told.size:
-        estimates[:, told] = _fit_robust_slopes(pairs.select(told))
+    for group in group_rows(pairs.count[told]):
+        estimates[:, told[group]] = _fit_robust_slopes(pairs.select(told[group]))
     return estimates[0], estimates[1]
 
 
@@ -134,6 +135,13 @@ def estimate_forwards(pairs: CallPutPairs, discount: Array) -> tuple[Array, Arra
 
     They are NaN where no positive forward is found. Each series has at least one pair.
     """
+    estimates = np.full((2, discount.size), np.nan)
+    for group in group_rows(pairs.count):
+        estimates[:, group] = _iterate_forwards(pairs.select(group), discount[group])
+    return estimates[0], estimates[1]
+
+
+def _iterate_forwards(pairs: CallPutPairs, discount: Array) -> tuple[Array, Array]:
     F, error = np.full((2, discount.size), np.nan)
     left, at, D = np.arange(F.size), pairs, discount[:, None]
     s, each = pairs.s / D, pairs.K + pairs.y / D
