@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from arbiter.conventions import Array
+from arbiter.conventions import Array, Indices
 from arbiter.fitting import banded
 from arbiter.fitting.options import Roughness
-from arbiter.fitting.unknowns import UnknownLayout
+from arbiter.fitting.unknowns import LINK_BANDWIDTH, UnknownLayout
 from arbiter.pricing.knots import lock_arrays
 
 # First differences of log-slopes cost this much everywhere, and this much more beyond the last
@@ -147,17 +147,27 @@ class Penalty:
     @cached_property
     def terms(self) -> Array:
         """``(4, p, w)`` matrices at weight one, in the order of :class:`Roughness`."""
-        return self._spread_parts(self._parts)
+        found = np.zeros((len(self._parts), *self.layout.band_shape))
+        for part, band in zip(self._parts, found, strict=True):
+            self.layout.add_spread_block(*part, 1.0, band)
+        return found
+
+    @cached_property
+    def _diagonals(self) -> Indices:
+        """``(d,)`` the diagonals on which the terms have entries."""
+        near = np.arange(-LINK_BANDWIDTH, LINK_BANDWIDTH + 1)
+        return np.unique(np.concatenate([near[LINK_BANDWIDTH:], self.layout.block_size + near]))
 
     @cached_property
     def _chosen_terms(self) -> Array:
-        same = self._chosen_parts[1] is self._parts[1]
-        return self.terms if same else self._spread_parts(self._chosen_parts)
-
-    def _spread_parts(self, parts: tuple[_PenaltyPart, ...]) -> Array:
-        found = np.zeros((len(parts), *self.layout.band_shape))
-        for part, band in zip(parts, found, strict=True):
+        """``(4, p, d)`` the diagonals of the terms, those beside the main one twice."""
+        band = np.empty(self.layout.band_shape)
+        found = np.empty((len(self._chosen_parts), len(band), self._diagonals.size))
+        for part, rows in zip(self._chosen_parts, found, strict=True):
+            band[:] = 0.0
             self.layout.add_spread_block(*part, 1.0, band)
+            rows[:] = band[:, self._diagonals]
+        found[:, :, 1:] *= 2.0
         return found
 
     def _build_fixed(self, tie: Array) -> Array:
@@ -189,12 +199,17 @@ class Penalty:
 
     def evaluate_terms(self, change: Array, count: int = 4) -> list[float]:
         """The first roughnesses of ``z − centre``, ``(p,)``, at weight one and without the half."""
-        terms = self._chosen_terms[:count]
-        return [float(change @ banded.multiply(term, change)) for term in terms]
+        beyond = np.concatenate([change, np.zeros(self._diagonals[-1])])
+        both = [change * beyond[off : off + change.size] for off in self._diagonals.tolist()]
+        return self._sum_terms(np.stack(both, axis=1), count)
 
     def average_terms(self, covariance: Array, count: int = 4) -> list[float]:
         """The means of :meth:`evaluate_terms` under a covariance ``(p, w)`` within the band."""
-        return [banded.inner_product(covariance, term) for term in self._chosen_terms[:count]]
+        return self._sum_terms(covariance[:, self._diagonals], count)
+
+    def _sum_terms(self, moments: Array, count: int) -> list[float]:
+        """Sums over the entries of the first terms, times second moments ``(p, d)`` there."""
+        return np.einsum("tpd,pd->t", self._chosen_terms[:count], moments).tolist()
 
 
 def measure_tie_change(knots: Array, reach: tuple[Array, Array], log_slopes: Array) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 from arbiter.compiled import compiled
 from arbiter.conventions import Array
 
-_LINK_BANDWIDTH = 2  # diagonals on each side in the blocks that couple expiries: second differences
+LINK_BANDWIDTH = 2  # diagonals on each side in the blocks that couple expiries: second differences
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class UnknownLayout:
     @property
     def band_shape(self) -> tuple[int, int]:
         """``(p, w)`` of a matrix over the unknowns."""
-        return self.size, self.block_size + _LINK_BANDWIDTH + 1
+        return self.size, self.block_size + LINK_BANDWIDTH + 1
 
     def pack(self, log_slopes: Array, shares: Array) -> Array:
         """Unknowns ``(p,)`` from log-slopes ``(J, L, n)`` and shares ``(J-1, L)``."""
@@ -117,8 +117,8 @@ def _add_spread_block(
     for at in range(on.size):
         rows = band[at * size + first : at * size + first + len(block)]
         for column in range(len(block)):
-            low = max(column - _LINK_BANDWIDTH, 0)
-            for row in range(low, min(column + _LINK_BANDWIDTH + 1, len(block))):
+            low = max(column - LINK_BANDWIDTH, 0)
+            for row in range(low, min(column + LINK_BANDWIDTH + 1, len(block))):
                 if row >= column:
                     rows[column, row - column] += weight * (on[at] * block[row, column])
                 if at < between.size:
