@@ -220,3 +220,19 @@ def test_a_given_roughness_is_used_as_given() -> None:
     assert results[0] is not None
     assert results[1] is not None
     assert results[0].freedom < 0.5 * results[1].freedom
+
+
+@pytest.mark.parametrize("seed", [842, 843, 844])
+def test_a_given_roughness_finds_the_surface_of_the_fit_that_chose_it(seed: int) -> None:
+    """Also where many quotes are wrong: the rim, which is not convex, comes last in both."""
+    quotes, rng = heston_surface(seed).quotes, np.random.default_rng(seed)
+    shift = rng.uniform(-1.2, 1.2, len(quotes)) * quotes.half_spread
+    quotes = replace(quotes, bid=np.maximum(quotes.bid + shift, 1e-9), ask=quotes.ask + shift)
+    chosen = fit(quotes).result
+    given = fit(quotes, options=FitOptions(roughness=chosen.roughness)).result
+    assert given.objective == pytest.approx(chosen.objective, rel=1e-3)
+    # the control: under the whole loss from the first step on, it is caught elsewhere
+    model = FitObjective.from_quotes(quotes, FitOptions()).with_roughness(chosen.roughness)
+    z, order = initial_point.start_from_quotes(model), model.build_constraints()
+    caught, _ = InteriorPoint.start_at(model, order, z, scale=1e-3 * len(quotes)).run(1e-4, 200)
+    assert caught.point.value > 1.01 * chosen.objective

@@ -165,6 +165,9 @@ def test_the_objective_is_that_of_all_quotes(rng: np.random.Generator) -> None:
         value = evaluate_whole(updated, changed)
         assert updated.result.objective == pytest.approx(value, rel=1e-9)
         assert updated.result.objective != pytest.approx(surface.result.objective, rel=1e-6)
+        again = move_expiry(changed, 6, np.full(len(changed), 0.3))
+        last = updated.update(again)
+        assert last.result.objective == pytest.approx(evaluate_whole(last, again), rel=1e-9)
 
 
 def test_the_information_is_that_of_a_fit_of_all_quotes() -> None:

@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 _APPROACH_TOLERANCE = 0.1  # a step that promises less of the objective ends the approach
 _RIM_SHARE = 0.1  # complementarity as the rim is added, of what it adds to the objective
 
+
 def fit(  # noqa: PLR0913 - one keyword for each thing that a caller may bring
     quotes: Quotes,
     *,

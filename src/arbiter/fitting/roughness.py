@@ -57,22 +57,28 @@ class QuadraticPenalty:
 class _KnotMeasures(NamedTuple):
     """What a penalty knows of its knots."""
 
+    gap: Array  # (n-1,) between knots
+    root_span: Array  # (n-2,) roots of the widths of which a second difference is the mean
     mass: Array  # (n,) masses of the knots
     drift: Array  # (n, n) ∫ u² by the knots, lumped: the masses on the diagonal
     bend: Array  # (n, n) ∫ u''² by the knots
+
+    def bend_of(self, logs: Array) -> Array:
+        """``(…, n-2)`` second differences of log-slopes, whose squares sum to ``∫ u''²``."""
+        return np.asarray(np.diff(np.diff(logs) / self.gap) / self.root_span)
 
 
 @lru_cache(maxsize=16)
 def _measure_knots(key: tuple[float, ...]) -> _KnotMeasures:
     knots, n = np.array(key), len(key)
     gap = np.diff(knots)
+    root_span = np.sqrt(0.5 * (gap[1:] + gap[:-1]))
     slope = (np.eye(n, k=1) - np.eye(n))[:-1] / gap[:, None]  # (n-1, n)
-    span = 0.5 * (gap[1:] + gap[:-1])
-    bend = (slope[1:] - slope[:-1]) / np.sqrt(span)[:, None]  # (n-2, n)
+    bend = (slope[1:] - slope[:-1]) / root_span[:, None]  # (n-2, n)
     mass = np.zeros(n)
     mass[:-1] += 0.5 * gap
     mass[1:] += 0.5 * gap
-    found = _KnotMeasures(mass, np.diag(mass), bend.T @ bend)
+    found = _KnotMeasures(gap, root_span, mass, np.diag(mass), bend.T @ bend)
     lock_arrays(found)
     return found
 
@@ -120,8 +126,8 @@ class Penalty:
         unseen: NDArray[np.bool_] | None = None,
         beyond: float = _BEYOND_QUOTES_WEIGHT,
     ) -> None:
-        self.layout, gap = layout, np.diff(layout.knots)
-        measures = _measure_knots(tuple(layout.knots.tolist()))
+        self.layout = layout
+        self._measures = measures = _measure_knots(tuple(layout.knots.tolist()))
         self.mass, self.tau = measures.mass, 0.5 * np.log(maturities)
         per_step = 1.0 / np.diff(self.tau)  # (L-1,)
         beside = np.zeros(per_step.size, dtype=np.bool_)
@@ -142,7 +148,7 @@ class Penalty:
             between = _PenaltyPart.of_steps(drift, np.where(beside, 0.0, per_step))
         self._chosen_parts = (self._parts[0], between, *self._parts[2:])
         outside = _find_segments_beyond(layout.knots, reach)
-        self.fixed = self._build_fixed((_TIE_WEIGHT + beyond * outside) / gap)
+        self.fixed = self._build_fixed((_TIE_WEIGHT + beyond * outside) / measures.gap)
 
     @cached_property
     def terms(self) -> Array:
@@ -199,17 +205,22 @@ class Penalty:
 
     def evaluate_terms(self, change: Array, count: int = 4) -> list[float]:
         """The first roughnesses of ``z − centre``, ``(p,)``, at weight one and without the half."""
-        beyond = np.concatenate([change, np.zeros(self._diagonals[-1])])
-        both = [change * beyond[off : off + change.size] for off in self._diagonals.tolist()]
-        return self._sum_terms(np.stack(both, axis=1), count)
+        logs, _ = self.layout.unpack(change)
+        bends, (_, drift, twist, _) = self._measures.bend_of(logs), self._chosen_parts
+        moves, turns = np.diff(logs, axis=1), np.diff(bends, axis=1)
+        energies = [
+            np.sum(bends * bends),
+            np.sum(drift.between[:, None] * (self.mass * moves * moves)),
+            np.sum(twist.between[:, None] * (turns * turns)),
+            np.sum(self.mass * logs * logs),
+        ]
+        return [float(energy) for energy in energies[:count]]
 
     def average_terms(self, covariance: Array, count: int = 4) -> list[float]:
         """The means of :meth:`evaluate_terms` under a covariance ``(p, w)`` within the band."""
-        return self._sum_terms(covariance[:, self._diagonals], count)
-
-    def _sum_terms(self, moments: Array, count: int) -> list[float]:
-        """Sums over the entries of the first terms, times second moments ``(p, d)`` there."""
-        return np.einsum("tpd,pd->t", self._chosen_terms[:count], moments).tolist()
+        near = covariance[:, self._diagonals]
+        means: list[float] = np.einsum("tpd,pd->t", self._chosen_terms[:count], near).tolist()
+        return means
 
 
 def measure_tie_change(knots: Array, reach: tuple[Array, Array], log_slopes: Array) -> float:
