@@ -29,7 +29,6 @@ from arbiter.timing.clock import Clock
 logger = logging.getLogger(__name__)
 
 _APPROACH_TOLERANCE = 0.1  # a step that promises less of the objective ends the approach
-_RIM_SHARE = 0.1  # complementarity as the rim is added, of what it adds to the objective
 
 
 def fit(  # noqa: PLR0913 - one keyword for each thing that a caller may bring
@@ -151,11 +150,9 @@ def finish_fit(stage: FitStage, began: float) -> FittedSurface:
     """The surface of SPX quotes alone."""
     interior, status, choice = stage
     if status is Status.CONVERGED:
-        before = interior.point
-        objective = before.objective.while_choosing(False)
+        objective = interior.point.objective.while_choosing(False)
         options = objective.options
         interior = interior.with_objective(objective, objective.evaluate(interior.z))
-        interior = interior.raise_duals(_RIM_SHARE * (interior.point.value - before.value))
         left = options.iterations - interior.iterations
         interior, status = interior.run(options.tolerance, left)
     return build_fitted_surface(FitEnd.from_iterate(interior, status), choice, began)

@@ -177,15 +177,6 @@ class InteriorPoint(Generic[Point]):
             self, expected=value, duals=centred if known is None else _hold(known, centred)
         )
 
-    def raise_duals(self, gap: float) -> InteriorPoint[Point]:
-        """The same iterate with duals of a complementarity of at least ``gap``.
-
-        Where an objective has risen, duals that were right for the lower one are too small, and
-        steps run into walls.
-        """
-        centred = gap / (self.slacks.size * self.slacks)
-        return replace(self, duals=np.maximum(self.duals, centred))
-
     def with_inner_steps(self, inner: int) -> InteriorPoint[Point]:
         """The same iterate with up to ``inner`` steps on one quadratic model."""
         return replace(self, inner=inner)

@@ -169,7 +169,8 @@ class MisfitPoint:
     def sum_by_expiry(self) -> Array:
         """``(L,)`` the loss of each expiry, that of its bounds included."""
         misfit, count = self.misfit, self.misfit.layout.expiry_count
-        found = np.bincount(misfit.quotes.expiry, misfit.weights * self.cost.value, count)
+        expiry = misfit.quotes.expiry
+        found = np.asarray(np.bincount(expiry, misfit.weights * self.cost.value, count), float)
         if self.bounds is not None and misfit.bounds is not None:
             found += np.bincount(misfit.bounds.expiry, self.bounds.cost.value, count)
         return found
