@@ -33,6 +33,7 @@ class KnotQuadrature(NamedTuple):
     x: Array  # (N,) cut knots
     cut: Array  # (N, n) slopes at the cut knots from slopes at the given ones
     rise: Array  # (N, n) transport at the cut knots from the slopes at the given ones, s(0) = 0
+    columns: Array  # (2, n, N) the columns of both, as rows
     width: Array  # (N-1,)
     node: Array  # (q,) on [0, 1]
     weight: Array  # (q,)
@@ -58,7 +59,10 @@ def _compute_quadrature(key: tuple[float, ...]) -> KnotQuadrature:
     at = x[:-1] + width * node[:, None]
     gauss = normal.INV_ROOT_2PI * width * weight[:, None] * np.exp(-0.5 * at * at)
     whole = x.size == len(key)
-    found = KnotQuadrature(x, cut, rise, width, node, weight, gauss, line.mean @ cut, whole)
+    columns = np.ascontiguousarray(np.stack([cut.T, rise.T]))
+    found = KnotQuadrature(
+        x, cut, rise, columns, width, node, weight, gauss, line.mean @ cut, whole
+    )
     lock_arrays(found)
     return found
 
@@ -153,9 +157,10 @@ def _fill_integrals(line: KnotQuadrature, slopes: Array, out: SliceIntegrals) ->
         for i in range(N):
             b[i] = s[i] = 0.0
         for j in range(n):  # sums over knots in the outer loop: no order of a sum to change
+            slope, cut, rise = slopes[at, j], line.columns[0, j], line.columns[1, j]
             for i in range(N):
-                b[i] += line.cut[i, j] * slopes[at, j]
-                s[i] += line.rise[i, j] * slopes[at, j]
+                b[i] += cut[i] * slope
+                s[i] += rise[i] * slope
         for i in range(N - 1):
             half[i] = 0.5 * (b[i + 1] - b[i]) / line.width[i]
             mass[i] = early[i] = late[i] = 0.0
@@ -200,11 +205,14 @@ def fill_quote_prices(
     start, room, place = np.empty(block), np.empty(block), np.empty(block)
     b, bend, s, x = np.empty(block), np.empty(block), np.empty(block), np.empty(block)
     mass, first, second = np.empty(block), np.empty(block), np.empty(block)
+    last, log_mean = -1, 0.0
     for base in range(0, k.size, block):
         count = min(block, k.size - base)
         for i in range(count):
             at, call = slice_of[base + i], sign[base + i] > 0.0
-            target = k[base + i] + math.log(slices.mean[at])
+            if at != last:
+                last, log_mean = at, math.log(slices.mean[at])
+            target = k[base + i] + log_mean
             segment = find_segment(slices.s[at], target) + 1  # 0 and N are the tails
             j = min(max(segment - 1, 0), N - 2)
             w = line.width[j]
@@ -265,16 +273,16 @@ def fill_part_sums(
     N, n = cut.shape
     for c in range(n):
         before[0, c] = after[N, c] = 0.0
-    for i in range(N):
-        base, end = max(i - 1, 0), i
+    for i in range(N):  # rows are taken out first: then loops run in vectors
+        base, mass, early, late = max(i - 1, 0), parts[i, 0], parts[i, 1], parts[i, 2]
+        up, near, far, old, new = rise[base], cut[base], cut[i], before[i], before[i + 1]
         for c in range(n):
-            own = parts[i, 0] * rise[base, c] + parts[i, 1] * cut[base, c]
-            before[i + 1, c] = before[i, c] + own + parts[i, 2] * cut[end, c]
+            new[c] = old[c] + (mass * up[c] + early * near[c]) + late * far[c]
     for i in range(N, 0, -1):
-        base, end = i - 1, min(i, N - 1)
+        base, mass, early, late = i - 1, parts[i, 0], parts[i, 1], parts[i, 2]
+        up, near, far, old, new = rise[base], cut[base], cut[min(i, N - 1)], after[i], after[i - 1]
         for c in range(n):
-            own = parts[i, 0] * rise[base, c] + parts[i, 1] * cut[base, c]
-            after[i - 1, c] = after[i, c] + own + parts[i, 2] * cut[end, c]
+            new[c] = old[c] + (mass * up[c] + early * near[c]) + late * far[c]
     for c in range(n):
         total[c] = after[0, c] + before[1, c]
 
