@@ -40,15 +40,18 @@ def add_normal_equations(
         for i in range(size):
             for j in range(width):
                 block[i, j] = 0.0
-        push = gradient[at * size : (at + 1) * size]
+        push, scale = gradient[at * size : (at + 1) * size], factor[at]
         for first in range(starts[at], starts[at + 1], _ROWS_TOGETHER):
             for r in range(_ROWS_TOGETHER):
-                inside = first + r < starts[at + 1]
-                for j in range(size):
-                    own[r, j] = rows[first + r, j] if inside else 0.0
-                if inside:
+                here = own[r]
+                if first + r < starts[at + 1]:
+                    row, pull = rows[first + r], force[first + r]
                     for j in range(size):
-                        push[j] += force[first + r] * own[r, j] * factor[at, j]
+                        here[j] = row[j]
+                        push[j] += pull * row[j] * scale[j]
+                else:
+                    for j in range(size):
+                        here[j] = 0.0
             for i in range(size):
                 # slices begin at the vector of the diagonal: a loop whose first index is computed
                 # is not taken in vectors
@@ -60,6 +63,6 @@ def add_normal_equations(
                     early, late = a * first_row[j] + b * second_row[j], c * third_row[j]
                     line[j] += early + (late + d * fourth_row[j])
         for i in range(size):
-            column = band[at * size + i]
-            for j in range(i, size):
-                column[j - i] += block[i, j] * factor[at, i] * factor[at, j]
+            column, line, after, share = band[at * size + i], block[i, i:], scale[i:], scale[i]
+            for j in range(size - i):
+                column[j] += line[j] * share * after[j]
