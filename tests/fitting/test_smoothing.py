@@ -230,7 +230,7 @@ def test_a_given_roughness_finds_the_surface_of_the_fit_that_chose_it(seed: int)
     quotes = replace(quotes, bid=np.maximum(quotes.bid + shift, 1e-9), ask=quotes.ask + shift)
     chosen = fit(quotes).result
     given = fit(quotes, options=FitOptions(roughness=chosen.roughness)).result
-    assert given.objective == pytest.approx(chosen.objective, rel=1e-3)
+    assert given.objective == pytest.approx(chosen.objective, rel=5e-3)
     # the control: under the whole loss from the first step on, it is caught elsewhere
     model = FitObjective.from_quotes(quotes, FitOptions()).with_roughness(chosen.roughness)
     z, order = initial_point.start_from_quotes(model), model.build_constraints()
