@@ -75,6 +75,7 @@ class SliceIntegrals(NamedTuple):
     below: Array  # (S, N) ∫_{−∞}^{x_j} e^s φ
     above: Array  # (S, N) ∫_{x_j}^∞ e^s φ
     mean: Array  # (S,)
+    log_mean: Array  # (S,)
     parts: Array  # (S, N+1, 3) moments by segment, the tails first and last
 
 
@@ -131,7 +132,7 @@ def integrate_segments(line: KnotQuadrature, slopes: Array) -> SliceIntegrals:
     count, size = len(slopes), line.x.size
     b, s, below, above = np.empty((4, count, size))
     parts = np.empty((count, size + 1, 3))
-    found = SliceIntegrals(b, s, below, above, np.empty(count), parts)
+    found = SliceIntegrals(b, s, below, above, np.empty(count), np.empty(count), parts)
     _fill_integrals(line, normal.to_row(slopes).reshape(count, -1), found)
     return found
 
@@ -189,6 +190,7 @@ def _fill_integrals(line: KnotQuadrature, slopes: Array, out: SliceIntegrals) ->
         for i in range(N - 2, -1, -1):
             above[i] = above[i + 1] + mass[i]
         out.mean[at] = below[N - 1] + above[N - 1]
+        out.log_mean[at] = math.log(out.mean[at])
 
 
 @compiled
@@ -205,14 +207,11 @@ def fill_quote_prices(
     start, room, place = np.empty(block), np.empty(block), np.empty(block)
     b, bend, s, x = np.empty(block), np.empty(block), np.empty(block), np.empty(block)
     mass, first, second = np.empty(block), np.empty(block), np.empty(block)
-    last, log_mean = -1, 0.0
     for base in range(0, k.size, block):
         count = min(block, k.size - base)
         for i in range(count):
             at, call = slice_of[base + i], sign[base + i] > 0.0
-            if at != last:
-                last, log_mean = at, math.log(slices.mean[at])
-            target = k[base + i] + log_mean
+            target = k[base + i] + slices.log_mean[at]
             segment = find_segment(slices.s[at], target) + 1  # 0 and N are the tails
             j = min(max(segment - 1, 0), N - 2)
             w = line.width[j]
@@ -247,7 +246,7 @@ def fill_quote_prices(
                 right = segment == N
                 end = N - 1 if right else 0
                 knot, slope = line.x[end], slices.b[at, end]
-                x[i] = knot + (k[here] + math.log(mean) - slices.s[at, end]) / slope
+                x[i] = knot + (k[here] + slices.log_mean[at] - slices.s[at, end]) / slope
                 own = _tail_moments(slices.s[at, end], slope, knot, x[i], 1.0 if right else -1.0)
                 mass[i], early, late, beyond = own[0], own[1], 0.0, 0.0
                 if right != call:  # looking back: the rest of the tail, then the whole line
