@@ -37,9 +37,7 @@ def add_normal_equations(
     one, two, three, four = own[0], own[1], own[2], own[3]
     own[:, :] = 0.0
     for at in range(count):
-        for i in range(size):
-            for j in range(width):
-                block[i, j] = 0.0
+        block[:, :] = 0.0
         push, scale = gradient[at * size : (at + 1) * size], factor[at]
         for first in range(starts[at], starts[at + 1], _ROWS_TOGETHER):
             for r in range(_ROWS_TOGETHER):
