@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from arbiter.conventions import Array
 from arbiter.fitting import initial_point, joint_fit, smoothing
-from arbiter.fitting.fit_end import FitEnd
+from arbiter.fitting.fit_end import RIM_TOLERANCE, FitEnd, run_last_steps
 from arbiter.fitting.fitted_surface import FitInput, FitResult, FittedSurface, build_surface
 from arbiter.fitting.interior_point import InteriorPoint, Status
 from arbiter.fitting.loss import EXACT_LOSS_PER_QUOTE
@@ -27,8 +27,6 @@ from arbiter.surface import Surface
 from arbiter.timing.clock import Clock
 
 logger = logging.getLogger(__name__)
-
-_APPROACH_TOLERANCE = 0.1  # a step that promises less of the objective ends the approach
 
 
 def fit(  # noqa: PLR0913 - one keyword for each thing that a caller may bring
@@ -141,7 +139,7 @@ def begin_fit(
     if not given:
         interior, status = _choose_roughness(interior)
     elif start is None:
-        interior, status = interior.run(_APPROACH_TOLERANCE, options.iterations)
+        interior, status = interior.run(RIM_TOLERANCE, options.iterations)
     trust = interior.point.objective.trust if prior is not None else None
     return FitStage(interior, status, ("given" if given else str(options.roughness), trust))
 
@@ -150,11 +148,7 @@ def finish_fit(stage: FitStage, began: float) -> FittedSurface:
     """The surface of SPX quotes alone."""
     interior, status, choice = stage
     if status is Status.CONVERGED:
-        objective = interior.point.objective.while_choosing(False)
-        options = objective.options
-        interior = interior.with_objective(objective, objective.evaluate(interior.z))
-        left = options.iterations - interior.iterations
-        interior, status = interior.run(options.tolerance, left)
+        interior, status = run_last_steps(interior, interior.point.objective.options)
     return build_fitted_surface(FitEnd.from_iterate(interior, status), choice, began)
 
 

@@ -9,8 +9,13 @@ from arbiter.conventions import Array
 from arbiter.fitting.fitted_surface import Optimum, VixResult
 from arbiter.fitting.interior_point import InteriorPoint, Status
 from arbiter.fitting.objective import FitPoint
+from arbiter.fitting.options import FitOptions
 from arbiter.inputs import freeze_array
 from arbiter.pricing.vix_slices import VixSlices
+
+# The rim comes once a step promises less than this share of the objective: far out it hinders.
+RIM_TOLERANCE = 0.1
+MAX_INNER_STEPS = 3  # near the end constraints block the steps, and following them is cheap
 
 
 class FitEnd(NamedTuple):
@@ -54,6 +59,16 @@ class FitEnd(NamedTuple):
             optimum = Optimum(*(freeze_array(a) for a in (duals, barrier, reach, losses)))
         ended = leave_out_rim(point, interior.matrix())
         return cls(*ended, point.value, interior.iterations, status, optimum=optimum)
+
+
+def run_last_steps(
+    interior: InteriorPoint[FitPoint], options: FitOptions
+) -> tuple[InteriorPoint[FitPoint], Status]:
+    """The steps with the rim and the bounds, from where the loss without them has led."""
+    objective = interior.point.objective.while_choosing(False)
+    interior = interior.with_objective(objective, objective.evaluate(interior.z))
+    interior = interior.with_inner_steps(MAX_INNER_STEPS)
+    return interior.run(options.tolerance, options.iterations - interior.iterations)
 
 
 def leave_out_rim(point: FitPoint, matrix: Array) -> tuple[FitPoint, Array]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from arbiter.conventions import Array
 from arbiter.fitting import banded
+from arbiter.fitting.fit_end import MAX_INNER_STEPS
 from arbiter.fitting.interior_point import InteriorPoint, add_ridge
 from arbiter.fitting.loss import Loss
 from arbiter.fitting.misfit import Linearisation, MisfitPoint
@@ -38,7 +39,6 @@ from arbiter.fitting.smoothing import (
 _MAX_WEIGHT_ROUNDS = 4
 LINEAR_LOSS_HALF_SPREADS = 3.0  # where the loss of the quadratic model, without a wall, is linear
 _MIN_LOG_LIKELIHOOD_GAIN = 50.0  # a prior with less in its favour is compared with none
-_MAX_INNER_STEPS = 3  # near the end constraints block the steps, and following them is cheap
 INITIAL_COMPLEMENTARITY_SHARE = 0.01  # complementarity at the start, of the loss that is expected
 
 
@@ -49,7 +49,7 @@ def choose_initial_weights(interior: InteriorPoint[FitPoint]) -> InteriorPoint[F
     local = LocalQuadratic.at_point(misfit, soft)
     found = local.settle_weights(model)
     found = _solve_without_prior(local, found) or found
-    ready = reweigh_iterate(interior, found.objective).with_inner_steps(_MAX_INNER_STEPS)
+    ready = reweigh_iterate(interior, found.objective).with_inner_steps(MAX_INNER_STEPS)
     return ready.with_expected_value(found.loss, INITIAL_COMPLEMENTARITY_SHARE)
 
 

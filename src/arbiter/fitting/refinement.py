@@ -12,7 +12,7 @@ import numpy as np
 from arbiter.fitting import cross_validation, initial_point
 from arbiter.fitting.cross_validation import DEFAULT_PULL, HeldOutFolds, QuoteFold
 from arbiter.fitting.direct_fit import build_fitted_surface, require_prior
-from arbiter.fitting.fit_end import FitEnd
+from arbiter.fitting.fit_end import MAX_INNER_STEPS, RIM_TOLERANCE, FitEnd, run_last_steps
 from arbiter.fitting.fitted_surface import FittedSurface
 from arbiter.fitting.guided_objective import GuidedObjective, Pull
 from arbiter.fitting.interior_point import InteriorPoint
@@ -39,7 +39,6 @@ from arbiter.surface import Surface
 
 _APPROACH_TOLERANCE = 0.5  # a step that promises less of the objective ends the approach
 _MAX_APPROACH_STEPS = 4
-_MAX_INNER_STEPS = 3  # walks along constraints on one quadratic model
 _MAX_WEIGHT_ROUNDS = 12
 _LARGE_LOG_WEIGHT_CHANGE = 4.0  # a change of the roughness' logarithms that calls for more steps
 
@@ -67,7 +66,7 @@ def refine(
     interior: InteriorPoint[FitPoint] = InteriorPoint.start_at(
         first, first.build_constraints(), z, scale=EXACT_LOSS_PER_QUOTE * len(quotes)
     )
-    interior = interior.with_inner_steps(_MAX_INNER_STEPS).with_expected_value(
+    interior = interior.with_inner_steps(MAX_INNER_STEPS).with_expected_value(
         0.5 * PRIOR_DISPERSION * len(quotes), INITIAL_COMPLEMENTARITY_SHARE
     )
     soft = replace(options.loss, wall=0.0, rim=0.0, far=LINEAR_LOSS_HALF_SPREADS)
@@ -79,11 +78,12 @@ def refine(
         if held
         else DEFAULT_PULL
     )
-    pulled = model.with_pull(near.roughness, pull).while_choosing(False)
-    interior = interior.with_objective(pulled, pulled.evaluate(interior.z)).with_expected_value(
+    pulled = model.with_pull(near.roughness, pull)
+    interior = reweigh_iterate(interior, pulled).with_expected_value(
         near.loss, INITIAL_COMPLEMENTARITY_SHARE
     )
-    interior, status = interior.run(options.tolerance, options.iterations - interior.iterations)
+    interior, _ = interior.run(RIM_TOLERANCE, options.iterations - interior.iterations)
+    interior, status = run_last_steps(interior, options)
     ended = FitEnd.from_iterate(interior, status)
     dispersion = estimate_residual_variance(ended.point, ended.matrix).dispersion
     too_much, trust = cross_validation.find_overstated_precision(
