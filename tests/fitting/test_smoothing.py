@@ -36,9 +36,10 @@ def roughness_by_hand(knots: Array, T: Array, u: Array, weights: Roughness, reac
         return np.asarray(np.diff(slope) / span)
 
     for i, row in enumerate(u):
-        total += 0.5 * weights.strike * np.sum(span * curvature(row) ** 2)
         middle = 0.5 * (knots[1:] + knots[:-1])
         outside = (middle < reach[i, 0]) | (middle > reach[i, 1])
+        between = ~(outside[1:] & outside[:-1])  # knots beside a segment that is quoted
+        total += 0.5 * weights.strike * np.sum((span * curvature(row) ** 2)[between])
         total += 0.5 * np.sum((0.03 + 0.3 * outside) * np.diff(row) ** 2 / gap)
     for i in range(len(T) - 1):
         step = (u[i + 1] - tau[i + 1]) - (u[i] - tau[i])
@@ -163,7 +164,7 @@ def test_the_chosen_weights_maximise_the_marginal_likelihood() -> None:
 
 def test_the_chosen_roughness_is_nearly_the_best_of_a_grid() -> None:
     """Within 12 % (hard: 25 %) of the best fixed weights' error, which only an oracle knows."""
-    seeds = range(400, 400 + count(full=24, reduced=3))
+    seeds = range(400, 400 + count(full=24, reduced=12))
     for hard, within in ((False, 1.12), (True, 1.25)):
         chosen = oracle_rmse_bp(fit, seeds, hard)
         errors = {}

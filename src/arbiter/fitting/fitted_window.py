@@ -13,7 +13,7 @@ from arbiter.fitting.interior_point import InteriorPoint, Status
 from arbiter.fitting.loss import EXACT_LOSS_PER_QUOTE
 from arbiter.fitting.misfit import QuoteMisfit
 from arbiter.fitting.objective import HIGHEST_LOG_SLOPE
-from arbiter.fitting.roughness import measure_ties_beyond
+from arbiter.fitting.roughness import measure_by_reach
 from arbiter.fitting.smoothing import compute_unevenness
 from arbiter.fitting.window_objective import (
     ORDER_SLACK,
@@ -149,8 +149,9 @@ class FittedWindow:
         # the penalty has changed as well, where quotes end elsewhere
         own = old[first - self.window.fixed_first :][: end - first]
         knots, reach = self.surface.knots, point.objective.misfit.smiles.quoted_range()
-        roughness += measure_ties_beyond(knots, self.optimum.reach[first:end], own)
-        roughness -= measure_ties_beyond(knots, reach, own)
+        strike = result.roughness.strike
+        roughness += measure_by_reach(knots, self.optimum.reach[first:end], own, strike)
+        roughness -= measure_by_reach(knots, reach, own, strike)
         start, stop = np.searchsorted(source.quotes.expiry, [first, end])
         loss = float(source.options.loss(result.residuals[start:stop]).value.sum())
         if len(source.quotes.bounds):

@@ -55,7 +55,9 @@ class Penalty:
     """``½ Σ_ℓ v_ℓᵀ A v_ℓ + ½ Σ_ℓ (v_{ℓ+1} − v_ℓ)ᵀ B (v_{ℓ+1} − v_ℓ)/Δτ``, ``v = u − centre``.
 
     ``u`` are log-slopes ``(L, n)`` of each component; without a prior the centre is ``τ = log √T``.
-    ``A`` holds second differences in x, the ties, and the masses of ``Roughness.level``.
+    ``A`` holds second differences in x, the ties, and the masses of ``Roughness.level``. Second
+    differences of an expiry count between its own quotes only, ties hold its slopes beyond them:
+    a trend that went on there would press on later expiries, which may be quoted there.
     ``B`` holds masses and second differences: a smile shifts along maturity more readily than its
     curvature changes, so the two have weights of their own.
 
@@ -69,7 +71,7 @@ class Penalty:
     Attributes:
         tau: ``(L,)`` ``log √T``.
         mass: ``(n,)`` masses of the knots.
-        bend: ``(n, n)`` ``∫ u''²`` by the knots.
+        bend: ``(n, n)`` ``∫ u''²`` by the knots, over all of them.
         terms: four matrices ``(p, w)`` at weight one, in the order of :class:`Roughness`.
         fixed: ``(p, w)`` what has no weight: ties, the pull between components, shares.
     """
@@ -84,9 +86,7 @@ class Penalty:
     ) -> None:
         self.layout = layout
         knots, n, gap = layout.knots, layout.knot_count, np.diff(layout.knots)
-        slope = (np.eye(n, k=1) - np.eye(n))[:-1] / gap[:, None]  # (n-1, n)
-        span = 0.5 * (gap[1:] + gap[:-1])
-        bend = (slope[1:] - slope[:-1]) / np.sqrt(span)[:, None]  # (n-2, n)
+        bend = _second_differences(knots)
         self.bend = bend.T @ bend
         self.mass = np.zeros(n)
         self.mass[:-1] += 0.5 * gap
@@ -100,7 +100,7 @@ class Penalty:
         drift, ones = np.diag(self.mass), np.ones(maturities.size)
         none, factor = np.zeros(per_step.size), np.where(beside, _UNQUOTED_MATURITY_FACTOR, 1.0)
         self.terms = (
-            layout.spread_block(self.bend, ones, none),
+            self._spread_bend(bend, _find_knots_between(outside)),
             self._spread_steps(drift, factor * per_step),
             self._spread_steps(self.bend, per_step),
             layout.spread_block(drift, ones, none),
@@ -111,6 +111,19 @@ class Penalty:
             chosen = self._spread_steps(drift, np.where(beside, 0.0, per_step))
             self._chosen_terms = (self.terms[0], chosen, *self.terms[2:])
         self.fixed = self._build_fixed((_TIE_WEIGHT + beyond * outside) / gap)
+
+    def _spread_bend(self, bend: Array, kept: NDArray[np.bool_]) -> Array:
+        """The band of ``Σ u''²`` over the inner knots ``(L, n-2)`` that are kept."""
+        layout, n, inner = self.layout, self.layout.knot_count, np.arange(len(bend))
+        band = np.zeros(layout.band_shape)
+        table = band.reshape(*layout.shape, -1)
+        for first in range(0, layout.components * n, n):
+            for one in range(3):
+                for other in range(one, 3):
+                    share = bend[inner, inner + one] * bend[inner, inner + other]
+                    at = first + one
+                    table[:, at : at + inner.size, other - one] += kept * share
+        return band
 
     def _spread_steps(self, step: Array, weights: Array) -> Array:
         """The band of ``Σ w_ℓ (v_{ℓ+1} − v_ℓ)ᵀ step (v_{ℓ+1} − v_ℓ)``."""
@@ -154,13 +167,36 @@ class Penalty:
         return [banded.inner_product(covariance, term) for term in self._chosen_terms[:count]]
 
 
-def measure_ties_beyond(knots: Array, reach: Array, log_slopes: Array) -> float:
-    """The part of the penalty that depends on where quotes end, for one component ``(L, n)``."""
-    steps = np.diff(log_slopes, axis=1) ** 2 / np.diff(knots)
-    return 0.5 * _BEYOND_QUOTES_WEIGHT * float(steps[_find_segments_beyond(knots, reach)].sum())
+def measure_by_reach(knots: Array, reach: Array, log_slopes: Array, strike: float) -> float:
+    """The part of the penalty that depends on where quotes end, for one component ``(L, n)``.
+
+    Args:
+        knots: ``(n,)``.
+        reach: ``(L, 2)`` Gaussian coordinates of the lowest and highest quote of each expiry.
+        log_slopes: ``(L, n)``.
+        strike: Weight of the second differences in x.
+    """
+    outside = _find_segments_beyond(knots, reach)
+    ties = np.diff(log_slopes, axis=1) ** 2 / np.diff(knots)
+    bends = (log_slopes @ _second_differences(knots).T) ** 2
+    between = _find_knots_between(outside)
+    return 0.5 * float(_BEYOND_QUOTES_WEIGHT * ties[outside].sum() + strike * bends[between].sum())
+
+
+def _second_differences(knots: Array) -> Array:
+    """``(n-2, n)`` rows at the inner knots, the sum of whose squares is ``∫ u''²``."""
+    gap, n = np.diff(knots), knots.size
+    slope = (np.eye(n, k=1) - np.eye(n))[:-1] / gap[:, None]  # (n-1, n)
+    span = 0.5 * (gap[1:] + gap[:-1])
+    return np.asarray((slope[1:] - slope[:-1]) / np.sqrt(span)[:, None])
 
 
 def _find_segments_beyond(knots: Array, reach: Array) -> NDArray[np.bool_]:
     """``(L, n-1)`` whether the middle of a segment lies beyond the end strikes."""
     middle = 0.5 * (knots[1:] + knots[:-1])
     return np.asarray((middle < reach[:, :1]) | (middle > reach[:, 1:]))
+
+
+def _find_knots_between(outside: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """``(L, n-2)`` whether one of an inner knot's segments ``(L, n-1)`` is between end strikes."""
+    return np.asarray(~(outside[:, 1:] & outside[:, :-1]))
