@@ -34,25 +34,37 @@ class ClockedDay:
     iv: Array
 
 
-def list_settlements(as_of: np.datetime64) -> list[np.datetime64]:
-    """Closes like those of index options: daily, then weekly, then monthly and quarterly."""
+def list_settlements(as_of: np.datetime64, opens: bool = False) -> list[np.datetime64]:
+    """Closes like those of index options: daily, then weekly, then monthly and quarterly.
+
+    Third Fridays may have their opening auction too.
+    """
     found = []
-    for _, close in find_sessions(as_of, as_of + np.timedelta64(800, "D")):
+    for opened, close in find_sessions(as_of, as_of + np.timedelta64(800, "D")):
         day: dt.date = close.astype("datetime64[D]").item()
         days = (day - as_of.astype("datetime64[D]").item()).days
         third = day.weekday() == 4 and 15 <= day.day <= 21
         monthly = third and (days <= 400 or day.month in (6, 12))
         if close > as_of and (days <= 28 or (days <= 75 and day.weekday() == 4) or monthly):
-            found.append(close)
+            found += [opened, close] if opens and monthly else [close]
     return found
 
 
-def draw_day(seed: int, events: int = 3) -> ClockedDay:
-    """A day of a Heston market whose weekends pass at a third, with up to three events."""
+def draw_day(
+    seed: int, events: int = 3, clock: Clock | None = None, opens: bool = False
+) -> ClockedDay:
+    """A day of a Heston market with up to three events.
+
+    Args:
+        seed: Of the draw.
+        events: How many.
+        clock: Of the market; weekends pass at a third if left out.
+        opens: Whether third Fridays settle at the open too.
+    """
     rng = np.random.default_rng(seed)
     start = np.datetime64("2024-01-02") + np.timedelta64(int(rng.integers(500)), "D")
     as_of = (last_session(start) + np.timedelta64(16 * 60 + 15, "m")).astype("datetime64[s]")
-    settles = np.array(list_settlements(as_of))
+    settles = np.array(list_settlements(as_of, opens))
     T = (settles - as_of) / np.timedelta64(1, "m") / MINUTES_PER_YEAR
     v0, theta = np.exp(rng.uniform(np.log(0.012), np.log(0.08), 2))
     market = LiftedHeston.heston(
@@ -68,9 +80,10 @@ def draw_day(seed: int, events: int = 3) -> ClockedDay:
         when = day.astype("datetime64[m]") + np.timedelta64(14 * 60, "m")
         happening[when] = float(rng.uniform(0.007, 0.015) ** 2)
     told = [Event(when, f"event {i}", v) for i, (when, v) in enumerate(happening.items())]
-    clock = Clock(weekend=WEEKEND).change_time(as_of, float(T[-1])).at(T)
+    market_clock = clock or Clock(weekend=WEEKEND)
+    stands = market_clock.change_time(as_of, float(T[-1])).at(T)
     rows = []
-    for settled, t, years in zip(settles, T, clock, strict=True):
+    for settled, t, years in zip(settles, T, stands, strict=True):
         jumped = sum(variance for when, variance in happening.items() if when <= settled)
         total = float(market.iv(0.0, years)) ** 2 * years + jumped
         k = _DEVIATIONS * np.sqrt(total)

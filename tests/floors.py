@@ -72,7 +72,7 @@ LAYERS = {
         "cme",
         "sessions",
         "clock expiries",
-        "maturities",
+        "clock_weights maturities",
         "dated_queries",
     ],
     "arbiter.pricing": [

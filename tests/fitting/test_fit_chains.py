@@ -120,3 +120,21 @@ def test_the_longest_expiry_of_one_day_contradicts_itself(data_dir: Path) -> Non
     last = straight.select(find_counted_quotes(straight))
     last = last.select(last.expiry == last.maturities.size - 1)
     assert iv_rmse_bp(surface, last) > 0.95 * least_error_bp(last, 0)[0]
+
+
+def test_the_hump_of_forward_volatility_is_one_put_of_one_expiry(data_dir: Path) -> None:
+    """2023-09-14, between 2024-10-18 and 2025-01-17: docs/notebook/fit.md."""
+    quotes = read_chain(data_dir / "chains" / "spx_2023-09-14_close.csv").quotes()
+    own = quotes.expiry == list(quotes.labels).index("2024-12-20 SPX")
+    lowest = own & (quotes.k == quotes.k[own].min())
+    T = np.arange(0.9, 1.5, 0.01)
+
+    def highest_forward_volatility(part: Quotes) -> float:
+        return float(np.sqrt(fit(part).forward_variance(T).max()))
+
+    assert highest_forward_volatility(quotes) > 0.29
+    assert highest_forward_volatility(quotes.select(~lowest)) < 0.27
+    assert highest_forward_volatility(quotes.select(~own)) < 0.245
+    neighbour = quotes.expiry == quotes.expiry[own][0] - 1
+    other = neighbour & (quotes.k == quotes.k[neighbour].min())
+    assert highest_forward_volatility(quotes.select(~other)) > 0.29  # another put is not it

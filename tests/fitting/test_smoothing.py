@@ -36,9 +36,10 @@ def roughness_by_hand(knots: Array, T: Array, u: Array, weights: Roughness, reac
         return np.asarray(np.diff(slope) / span)
 
     for i, row in enumerate(u):
-        total += 0.5 * weights.strike * np.sum(span * curvature(row) ** 2)
         middle = 0.5 * (knots[1:] + knots[:-1])
         outside = (middle < reach[i, 0]) | (middle > reach[i, 1])
+        between = ~(outside[1:] & outside[:-1])  # knots beside a segment that is quoted
+        total += 0.5 * weights.strike * np.sum((span * curvature(row) ** 2)[between])
         total += 0.5 * np.sum((0.03 + 0.3 * outside) * np.diff(row) ** 2 / gap)
     for i in range(len(T) - 1):
         step = (u[i + 1] - tau[i + 1]) - (u[i] - tau[i])
@@ -163,7 +164,7 @@ def test_the_chosen_weights_maximise_the_marginal_likelihood() -> None:
 
 def test_the_chosen_roughness_is_nearly_the_best_of_a_grid() -> None:
     """Within 12 % (hard: 25 %) of the best fixed weights' error, which only an oracle knows."""
-    seeds = range(400, 400 + count(full=24, reduced=3))
+    seeds = range(400, 400 + count(full=24, reduced=12))
     for hard, within in ((False, 1.12), (True, 1.25)):
         chosen = oracle_rmse_bp(fit, seeds, hard)
         errors = {}
@@ -222,17 +223,20 @@ def test_a_given_roughness_is_used_as_given() -> None:
     assert results[0].freedom < 0.5 * results[1].freedom
 
 
-@pytest.mark.parametrize("seed", [842, 843, 844])
-def test_a_given_roughness_finds_the_surface_of_the_fit_that_chose_it(seed: int) -> None:
+def test_a_given_roughness_finds_the_surface_of_the_fit_that_chose_it() -> None:
     """Also where many quotes are wrong: the rim, which is not convex, comes last in both."""
-    quotes, rng = heston_surface(seed).quotes, np.random.default_rng(seed)
-    shift = rng.uniform(-1.2, 1.2, len(quotes)) * quotes.half_spread
-    quotes = replace(quotes, bid=np.maximum(quotes.bid + shift, 1e-9), ask=quotes.ask + shift)
-    chosen = fit(quotes).result
-    given = fit(quotes, options=FitOptions(roughness=chosen.roughness)).result
-    assert given.objective == pytest.approx(chosen.objective, rel=5e-3)
-    # the control: under the whole loss from the first step on, it is caught elsewhere
-    model = FitObjective.from_quotes(quotes, FitOptions()).with_roughness(chosen.roughness)
-    z, order = initial_point.start_from_quotes(model), model.build_constraints()
-    caught, _ = InteriorPoint.start_at(model, order, z, scale=1e-3 * len(quotes)).run(1e-4, 200)
-    assert caught.point.value > 1.01 * chosen.objective
+    apart, caught_apart = [], []
+    for seed in range(842, 850):
+        quotes, rng = heston_surface(seed).quotes, np.random.default_rng(seed)
+        shift = rng.uniform(-1.2, 1.2, len(quotes)) * quotes.half_spread
+        quotes = replace(quotes, bid=np.maximum(quotes.bid + shift, 1e-9), ask=quotes.ask + shift)
+        chosen = fit(quotes).result
+        given = fit(quotes, options=FitOptions(roughness=chosen.roughness)).result
+        # the control: under the whole loss from the first step on, it is caught elsewhere
+        model = FitObjective.from_quotes(quotes, FitOptions()).with_roughness(chosen.roughness)
+        z, order = initial_point.start_from_quotes(model), model.build_constraints()
+        caught, _ = InteriorPoint.start_at(model, order, z, scale=1e-3 * len(quotes)).run(1e-4, 200)
+        apart.append(abs(given.objective / chosen.objective - 1.0))
+        caught_apart.append(abs(caught.point.value / chosen.objective - 1.0))
+    assert max(apart) < 0.01 < max(caught_apart)
+    assert np.mean(apart) < 0.005 < np.mean(caught_apart)

@@ -12,7 +12,7 @@ from arbiter.fitting.fitted_surface import FitInput, FittedSurface, Optimum
 from arbiter.fitting.interior_point import InteriorPoint, Status
 from arbiter.fitting.loss import EXACT_LOSS_PER_QUOTE
 from arbiter.fitting.objective import HIGHEST_LOG_SLOPE
-from arbiter.fitting.roughness import measure_tie_change
+from arbiter.fitting.roughness import measure_reach_change
 from arbiter.fitting.smoothing import compute_unevenness
 from arbiter.fitting.window_objective import (
     ORDER_SLACK,
@@ -148,7 +148,7 @@ class FittedWindow:
         # the penalty has changed as well, where quotes end elsewhere
         own = old[first - self.window.fixed_first :][: end - first]
         both = self.optimum.reach[first:end], point.objective.misfit.smiles.quoted_range
-        roughness += measure_tie_change(self.surface.knots, both, own)
+        roughness += measure_reach_change(self.surface.knots, both, own, result.roughness.strike)
         start, stop = np.searchsorted(source.quotes.expiry, [first, end])
         loss = float(self.optimum.losses[first:end].sum())
         parts = [result.residuals[:start], point.misfit.residuals, result.residuals[stop:]]

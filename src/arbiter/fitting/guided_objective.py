@@ -59,8 +59,9 @@ class UnitPulls(NamedTuple):
         step = (np.eye(n, k=1) - np.eye(n))[:-1]
         weight = outside / np.diff(knots)
         beyond = np.matmul(step.T * weight[:, None, :], step)
-        bend, _, _, value = plain.penalty.terms
-        return cls(value, bend, plain.layout.to_band(beyond))
+        ones, bend = np.ones(plain.layout.expiry_count), np.zeros(plain.layout.band_shape)
+        plain.layout.add_spread_block(plain.penalty.bend, ones, 0.0 * ones[1:], 1.0, bend)
+        return cls(plain.penalty.terms[3], bend, plain.layout.to_band(beyond))
 
     def weigh(self, pull: Pull) -> Array:
         """``(p, w)`` the matrix of a pull."""

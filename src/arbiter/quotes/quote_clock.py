@@ -9,6 +9,7 @@ import numpy as np
 
 from arbiter.conventions import MINUTES_PER_YEAR, Array, Indices
 from arbiter.timing.clock import Clock, Event
+from arbiter.timing.clock_weights import ClosedTime, imply_weights, weigh_closed_time
 from arbiter.timing.event_variance import measure_log_variances, regress_on_events
 from arbiter.timing.time_change import TimeChange
 
@@ -33,18 +34,11 @@ def resolve_clock(
     """
     last = float(smile.maturities[-1])
     plain = clock.change_time(as_of, last)
-    moments = np.array([event.moment for event in clock.events])
-    T = (moments - as_of) / np.timedelta64(1, "m") / MINUTES_PER_YEAR
-    if T.min() <= 0.0:
-        past = clock.events[int(T.argmin())]
-        raise ValueError(f"{past.name} at {past.when} is not after the quotes, {as_of}: drop it")
     listed = measure_log_variances(*smile[1:])
+    T = _place_events(clock, as_of)
     count, gap = listed.expiry.size, np.searchsorted(smile.maturities[listed.expiry], T)
     unknown = np.array([event.variance is None for event in clock.events])
-    gaps = np.unique(gap[unknown & (gap < count)])
-    given = np.zeros(count)
-    for place in np.flatnonzero(~unknown & (gap < count)).tolist():
-        given[gap[place]] += clock.events[place].variance or 0.0
+    gaps, given = _sort_gaps(clock, gap, count)
     years = plain.at(smile.maturities[listed.expiry])
     found = regress_on_events(listed, years, gaps, given)
     events: list[Event] = []
@@ -70,6 +64,40 @@ def resolve_clock(
         gains[told.moment] = (told.variance or 0.0) / rate
     full = clock.with_events(*events)
     return full, full.change_time(as_of, last, gains), tuple(warnings)
+
+
+def imply_clock(events: tuple[Event, ...], as_of: np.datetime64, smile: QuotedSmile) -> Clock:
+    """The clock whose nights and weekends weigh what the quotes imply, with these events.
+
+    Raises:
+        ValueError: For an event in the past, or where too few expiries are quoted.
+    """
+    listed = measure_log_variances(*smile[1:])
+    T = smile.maturities[listed.expiry]
+    clock = Clock(events=events)
+    gap = np.searchsorted(T, _place_events(clock, as_of))
+    closed = ClosedTime.until(as_of, T)
+    weights = imply_weights(listed, closed, *_sort_gaps(clock, gap, T.size))
+    return weigh_closed_time(*weights).with_events(*events)
+
+
+def _place_events(clock: Clock, as_of: np.datetime64) -> Array:
+    """``(e,)`` year fractions of the events of a clock, none in the past."""
+    moments = np.array([event.moment for event in clock.events], dtype="datetime64[m]")
+    T = (moments - as_of) / np.timedelta64(1, "m") / MINUTES_PER_YEAR
+    if np.any(T <= 0.0):
+        past = clock.events[int(T.argmin())]
+        raise ValueError(f"{past.name} at {past.when} is not after the quotes, {as_of}: drop it")
+    return np.asarray(T, dtype=np.float64)
+
+
+def _sort_gaps(clock: Clock, gap: Indices, count: int) -> tuple[Indices, Array]:
+    """Gaps with unknown events, and the known variance ``(count,)`` of each gap."""
+    unknown = np.array([event.variance is None for event in clock.events], dtype=bool)
+    given = np.zeros(count)
+    for place in np.flatnonzero(~unknown & (gap < count)).tolist():
+        given[gap[place]] += clock.events[place].variance or 0.0
+    return np.unique(gap[unknown & (gap < count)]), given
 
 
 def _describe_sum(events: list[Event], variance: float, error: float) -> str:

@@ -19,9 +19,9 @@ from arbiter.exclusions import count_exclusions, no_exclusions
 from arbiter.forwards import ForwardCurve
 from arbiter.quotes.ask_bounds import AskBounds
 from arbiter.quotes.expiry_endings import ExpiryEnding, end_select, list_endings
-from arbiter.quotes.quote_clock import QuotedSmile, resolve_clock
+from arbiter.quotes.quote_clock import QuotedSmile, imply_clock, resolve_clock
 from arbiter.quotes.quote_tables import describe_long_maturities, read_per_expiry, read_quote_table
-from arbiter.timing.clock import Clock, require_clock
+from arbiter.timing.clock import Clock, Event, require_clock
 from arbiter.timing.maturities import DateLike, as_datetime
 from arbiter.timing.time_change import TimeChange
 
@@ -127,18 +127,35 @@ class Quotes:
         clock = require_clock(clock)
         if clock is None or clock.is_calendar:
             return replace(self, clock=None, time=None)
-        if self.as_of is None:
-            raise ValueError("a clock needs the moment of the quotes: give them an as_of")
+        as_of = self._require_moment()
         if not clock.events:
-            return replace(
-                self, clock=clock, time=clock.change_time(self.as_of, float(self.maturities[-1]))
-            )
-        low, high = (iv**2 * self.T for iv in (self.iv_bid, self.iv_ask))
-        smile = QuotedSmile(self.maturities, self.expiry, self.k, low, high)
-        full, time, warnings = resolve_clock(clock, self.as_of, smile)
+            time = clock.change_time(as_of, float(self.maturities[-1]))
+            return replace(self, clock=clock, time=time)
+        full, time, warnings = resolve_clock(clock, as_of, self._total_variances())
         for warning in warnings:
             logger.warning(warning)
         return replace(self, clock=full, time=time, warnings=(*self.warnings, *warnings))
+
+    def implied_clock(self, *events: Event) -> Clock:
+        """The clock whose nights and weekends weigh what the quotes imply.
+
+        Args:
+            events: Scheduled events, of known variance or not.
+
+        Raises:
+            ValueError: If the quotes have no moment, an event is in the past, or fewer than four
+                expiries have five quotes around the forward.
+        """
+        return imply_clock(events, self._require_moment(), self._total_variances())
+
+    def _require_moment(self) -> np.datetime64:
+        if self.as_of is None:
+            raise ValueError("a clock needs the moment of the quotes: give them an as_of")
+        return self.as_of
+
+    def _total_variances(self) -> QuotedSmile:
+        low, high = (iv**2 * self.T for iv in (self.iv_bid, self.iv_ask))
+        return QuotedSmile(self.maturities, self.expiry, self.k, low, high)
 
     def in_clock_time(self) -> Quotes:
         """The same prices as if they were of calendar time: maturities are those of the clock."""

@@ -74,7 +74,8 @@ def measure_log_variances(expiry: Indices, k: Array, bid: Array, ask: Array) -> 
     if len(found) < _MIN_EXPIRIES:
         raise ValueError(
             f"{len(found)} expiries have {_MIN_NEAR_QUOTES} quotes around the forward, and "
-            f"variances of events need {_MIN_EXPIRIES}: give the variances"
+            f"variances of events and implied clocks need {_MIN_EXPIRIES}: give the variances, "
+            "or the weights of the clock"
         )
     table = np.array(found)
     return LogVariance(table[:, 0].astype(np.int64), table[:, 1], table[:, 2])
@@ -111,6 +112,39 @@ def _density(y: Array | float) -> Array:
     return np.asarray(np.exp(-0.5 * np.square(y)) / math.sqrt(2.0 * math.pi))
 
 
+class _Regression(NamedTuple):
+    """The variances of the log contract as sums of a smooth rate and of events."""
+
+    value: Array  # (l,) without what is known of events
+    free: Array  # (l, 2) level and slope of the rate
+    passed: Array  # (l, g) unknown events
+    run: Array  # (l, l) of the rates to variances
+    kernel: Array  # (l, l) of the rates, an integrated Wiener process
+    x: Array  # (l,) where the rates are
+
+    @classmethod
+    def lay_out(cls, listed: LogVariance, years: Array, gaps: Indices, given: Array) -> _Regression:
+        """Arguments as in :func:`regress_on_events`."""
+        step = np.diff(years, prepend=0.0)
+        run = np.tril(np.broadcast_to(step, (step.size, step.size)))
+        x = np.sqrt(years - 0.5 * step)
+        low, high = np.minimum(x[:, None], x), np.maximum(x[:, None], x)
+        kernel = low**2 * (3.0 * high - low) / 6.0
+        passed = (np.arange(step.size)[:, None] >= gaps).astype(np.float64)
+        free = np.stack([run @ np.ones(step.size), run @ x], axis=1)
+        return cls(listed.value - np.cumsum(given), free, passed, run, kernel, x)
+
+    @property
+    def smooth(self) -> Array:
+        """``(l, l)`` covariance of the variances by a rate of unit roughness."""
+        return self.run @ self.kernel @ self.run.T
+
+    @property
+    def whole(self) -> Array:
+        """``(l, 2 + g)`` every column."""
+        return np.concatenate([self.free, self.passed], axis=1)
+
+
 def regress_on_events(
     listed: LogVariance, years: Array, gaps: Indices, given: Array
 ) -> GapVariance:
@@ -122,49 +156,54 @@ def regress_on_events(
         gaps: ``(g,)`` gaps with unknown events, each the place of the expiry after it.
         given: ``(l,)`` variance of the known events of each gap.
     """
-    step = np.diff(years, prepend=0.0)
-    run = np.tril(np.broadcast_to(step, (step.size, step.size)))  # of the rates to variances
-    value = listed.value - np.cumsum(given)
-    x = np.sqrt(years - 0.5 * step)
-    low, high = np.minimum(x[:, None], x), np.maximum(x[:, None], x)
-    kernel = low**2 * (3.0 * high - low) / 6.0  # of an integrated Wiener process
-    smooth = run @ kernel @ run.T
-    passed = (np.arange(step.size)[:, None] >= gaps).astype(np.float64)
-    free = np.stack([run @ np.ones(step.size), run @ x], axis=1)
+    model = _Regression.lay_out(listed, years, gaps, given)
+    smooth, noise = model.smooth, listed.error**2
     positive = np.ones(gaps.size, dtype=bool)
     while True:
-        design = np.concatenate([free, passed[:, positive]], axis=1)
-        ratio, scale, beta = _maximise_likelihood(value, design, smooth, listed.error**2)
+        design = np.concatenate([model.free, model.passed[:, positive]], axis=1)
+        ratio, scale, beta, _ = _maximise_likelihood(model.value, design, smooth, noise)
         if not np.any(beta[2:] < 0.0):
             break
         # a variance is not negative: the worst one is none, and the others are estimated again
         positive[np.flatnonzero(positive)[int(beta[2:].argmin())]] = False
     events = np.zeros(gaps.size)
     events[positive] = beta[2:]
-    precision = np.linalg.inv(np.diag(listed.error**2) + ratio * smooth)
-    whole = np.concatenate([free, passed], axis=1)
-    covariance = scale * np.linalg.inv(whole.T @ precision @ whole)
-    bend = ratio * kernel @ run.T @ precision @ (value - design @ beta)
-    rates = beta[0] + beta[1] * x + bend
+    precision = np.linalg.inv(np.diag(noise) + ratio * smooth)
+    covariance = scale * np.linalg.inv(model.whole.T @ precision @ model.whole)
+    bend = ratio * model.kernel @ model.run.T @ precision @ (model.value - design @ beta)
+    rates = beta[0] + beta[1] * model.x + bend
     least = _MIN_RATE_SHARE * float(listed.value[-1] / years[-1])
     return GapVariance(events, np.sqrt(np.diag(covariance)[2:]), np.maximum(rates, least))
 
 
-def _maximise_likelihood(
-    value: Array, design: Array, smooth: Array, noise: Array
-) -> tuple[float, float, Array]:
-    """The ratio of roughness to noise, the scale of both, and the coefficients, by REML."""
+def measure_misfit(listed: LogVariance, years: Array, gaps: Indices, given: Array) -> float:
+    """Minus twice the restricted log likelihood of a clock; as :func:`regress_on_events`."""
+    model = _Regression.lay_out(listed, years, gaps, given)
+    found = _maximise_likelihood(model.value, model.whole, model.smooth, listed.error**2)
+    return found.cost
+
+
+class _Likeliest(NamedTuple):
+    ratio: float  # of roughness to noise
+    scale: float  # of both
+    beta: Array  # coefficients
+    cost: float  # minus twice the restricted log likelihood
+
+
+def _maximise_likelihood(value: Array, design: Array, smooth: Array, noise: Array) -> _Likeliest:
+    """Roughness, scale and coefficients by REML (Harville 1974), on a grid of the roughness."""
     unit = float(np.median(noise)) / max(float(np.median(np.diag(smooth))), 1e-300)
     count = value.size - design.shape[1] + _PRIOR_COUNT
-    best: tuple[float, float, float, Array] = (math.inf, 0.0, 0.0, np.empty(0))
-    for ratio in (unit * _ROUGHNESS_RATIOS).tolist():
-        precision = np.linalg.inv(np.diag(noise) + ratio * smooth)
-        normal = design.T @ precision @ design
-        beta = np.linalg.solve(normal, design.T @ precision @ value)
-        residual = value - design @ beta
-        scale = (float(residual @ precision @ residual) + _PRIOR_COUNT) / count
-        cost = count * math.log(scale) + np.linalg.slogdet(normal)[1]
-        cost -= np.linalg.slogdet(precision)[1]
-        if cost < best[0]:
-            best = float(cost), ratio, scale, np.asarray(beta, dtype=np.float64)
-    return best[1:]
+    root = np.sqrt(noise)
+    spread, vectors = np.linalg.eigh(smooth / np.outer(root, root))
+    y, X = vectors.T @ (value / root), vectors.T @ (design / root[:, None])
+    ratios = unit * _ROUGHNESS_RATIOS
+    precision = 1.0 / (1.0 + ratios[:, None] * np.maximum(spread, 0.0))  # (r, l)
+    normal = np.matmul(X.T * precision[:, None, :], X)  # (r, p, p)
+    beta = np.linalg.solve(normal, ((precision * y) @ X)[:, :, None])[:, :, 0]
+    squares = (precision * (y - beta @ X.T) ** 2).sum(axis=1)
+    scale = (squares + _PRIOR_COUNT) / count
+    cost = count * np.log(scale) + np.linalg.slogdet(normal)[1] - np.log(precision).sum(axis=1)
+    best = int(cost.argmin())
+    least = cost[best] + np.log(noise).sum() - np.linalg.slogdet(design.T @ design)[1]
+    return _Likeliest(float(ratios[best]), float(scale[best]), beta[best], float(least))
