@@ -76,6 +76,7 @@ class Job:
             surface has VIX slices that follow them.
         vix_futures: File with futures on the VIX.
         clock: How fast variance passes, and scheduled events; None for calendar time.
+        implied_clock: Whether weights of nights and weekends are those that the quotes imply.
     """
 
     as_of: DateLike | None = None
@@ -93,6 +94,7 @@ class Job:
     vix: Path | None = None
     vix_futures: Path | None = None
     clock: Clock | None = None
+    implied_clock: bool = False
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -167,7 +169,7 @@ def _fit_source(source: str | Path, job: Job, say: Callable[[str], None]) -> Fit
         shortest_days=job.shortest_days,
         drop=job.drop,
     )
-    quotes = read.quotes if job.clock is None else read.quotes.with_clock(job.clock)
+    quotes = _set_clock(read.quotes, job)
     given = VixSource.read(read, job.vix, job.vix_futures, as_of=job.as_of, calendar=job.calendar)
     hidden = None if job.holdout is None else _choose_held_out(quotes, job.holdout, job.seed)
     say(f"fitting {len(quotes):,} quotes")
@@ -225,6 +227,13 @@ def _add_new(warnings: list[str], said: Iterable[str], prefix: str = "") -> None
     """Append the sentences that are not among the warnings yet, behind a prefix."""
     new = dict.fromkeys(sentence for sentence in said if sentence not in warnings)
     warnings.extend(prefix + sentence for sentence in new)
+
+
+def _set_clock(quotes: Quotes, job: Job) -> Quotes:
+    if job.clock is None:
+        return quotes
+    clock = quotes.implied_clock(*job.clock.events) if job.implied_clock else job.clock
+    return quotes.with_clock(clock)
 
 
 def _choose_held_out(quotes: Quotes, share: float, seed: int) -> NDArray[np.bool_]:

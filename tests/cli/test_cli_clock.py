@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from arbiter.chains import read_chain
 from arbiter.cli import app
-from arbiter.cli.clock_options import event_lines, parse_clock
+from arbiter.cli.clock_options import clock_lines, parse_clock
 from arbiter.report.tables import event_table
 from arbiter.timing.clock import Clock, Event
 
@@ -39,7 +40,7 @@ def test_events_are_read_from_words_and_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--clock", "fast"], "give calendar, trading, or weights such as"),
+        (["--clock", "fast"], "give calendar, trading, implied, or weights such as"),
         (["--clock", "weekend=0.001"], "must be a weight from 0.01 to 100"),
         (["--event", "soon"], "give 2026-12-09T14:00=FOMC, or a CSV file"),
         (["--event", "2026-12-09=FOMC"], "give New York time"),
@@ -63,7 +64,17 @@ def test_a_fit_says_what_events_are_worth(tmp_path: Path) -> None:
     assert "FOMC, 2026-10-28 14:00" in " ".join(done.stdout.split())
     told = json.loads((out / "fit.json").read_text())["clock"]
     assert told["events"][0]["error"] > 0.0
-    assert event_lines(None) == []
+    assert clock_lines(None) == []
+
+
+def test_implied_weights_are_those_of_the_quotes(data_dir: Path, tmp_path: Path) -> None:
+    chain, out = data_dir / "chains" / "spx_2023-12-08_close.csv", tmp_path / "out"
+    done = invoke("fit", str(chain), "--no-report", "--out", str(out), "--clock", "implied")
+    assert done.exit_code == 0, done.output
+    clock = Clock.from_dict(json.loads((out / "fit.json").read_text())["clock"])
+    assert clock == read_chain(chain).quotes().implied_clock()
+    assert clock != Clock.trading()  # the control
+    assert f"overnight {clock.overnight:.3g}" in " ".join(done.stdout.split())
 
 
 def test_the_report_has_the_implied_moves() -> None:
@@ -78,5 +89,5 @@ def test_the_report_has_the_implied_moves() -> None:
     rounded = event_table(odd.to_dict())
     assert rounded is not None
     assert rounded.rows[0][2] == "1.02\u00a0%"  # as on the screen, not rounded down
-    assert ": 1.02%" in event_lines(odd.to_dict())[0][1]
+    assert ": 1.02%" in clock_lines(odd.to_dict())[1][1]
     assert event_table(None) is None

@@ -18,7 +18,8 @@ ClockName = Annotated[
     str | None,
     typer.Option(
         "--clock",
-        help="calendar, trading, or weights of minutes: overnight=0.1,weekend=0.02,holiday=0.03.",
+        help="calendar, trading, implied (weights that the quotes imply), or weights of minutes: "
+        "overnight=0.1,weekend=0.02,holiday=0.03.",
     ),
 ]
 EventTexts = Annotated[
@@ -29,11 +30,12 @@ EventTexts = Annotated[
         "CSV file with columns when, name and variance. May be given several times.",
     ),
 ]
+IMPLIED = "implied"
 _WEIGHTS = ("overnight", "weekend", "holiday")
 
 
 def parse_clock(name: str | None, events: Sequence[str] | None) -> Clock | None:
-    """The clock of both options; None if neither is given."""
+    """The clock of both options; None if neither is given. Implied weights are found later."""
     from arbiter.timing.clock import Clock
 
     if name is None and not events:
@@ -47,7 +49,7 @@ def parse_clock(name: str | None, events: Sequence[str] | None) -> Clock | None:
 
 def _parse_weights(text: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for part in [] if text in (None, "calendar") else str(text).split(","):
+    for part in [] if text in (None, "calendar", IMPLIED) else str(text).split(","):
         name, _, weight = part.partition("=")
         try:
             if name not in _WEIGHTS:
@@ -55,7 +57,7 @@ def _parse_weights(text: str | None) -> dict[str, Any]:
             found[name] = float(weight)
         except ValueError as error:
             raise ValueError(
-                f"--clock {text}: give calendar, trading, or weights such as "
+                f"--clock {text}: give calendar, trading, implied, or weights such as "
                 "overnight=0.1,weekend=0.02,holiday=0.03"
             ) from error
     return found
@@ -93,15 +95,20 @@ def _make_event(when: str, name: str, variance: str, where: str) -> Event:
         raise ValueError(f"{where}: {error}") from error
 
 
-def event_lines(clock: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Rows about the implied moves of events, from what ``fit.json`` says of the clock."""
+def clock_lines(clock: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Rows about weights and the implied moves of events, from what ``fit.json`` says."""
     from arbiter.timing.clock import Clock
 
+    if clock is None:
+        return []
+    found = Clock.from_dict(clock)
+    weights = [f"{name} {getattr(found, name):.3g}" for name in _WEIGHTS]
+    told = [("clock", f"minutes of a session count 1, {', '.join(weights)}")]
     rows: list[tuple[str, str]] = []
-    for event in () if clock is None else Clock.from_dict(clock).events:
+    for event in found.events:
         move = f"{event.name}, {str(event.moment).replace('T', ' ')}: {event.move:.2%}"
         if event.move_range is not None:
             low, high = event.move_range
             move += f" ({low:.2%} to {high:.2%} with two standard errors)"
         rows.append(("" if rows else "implied move", move))
-    return rows
+    return told + rows

@@ -18,7 +18,7 @@ from arbiter.cli.chain_folders import (
     name_folders,
 )
 from arbiter.cli.chain_options import AsOf, Calendar, Underlying, require_calendar_name
-from arbiter.cli.clock_options import ClockName, EventTexts, event_lines, parse_clock
+from arbiter.cli.clock_options import IMPLIED, ClockName, EventTexts, clock_lines, parse_clock
 from arbiter.cli.console_log import show_only_notices
 from arbiter.cli.exit_codes import (
     BAD_INPUT,
@@ -142,6 +142,7 @@ def fit(  # noqa: PLR0913, PLR0917 - one parameter per option
         vix=vix,
         vix_futures=vix_futures,
         clock=parse_clock(clock, event),
+        implied_clock=clock == IMPLIED,
     )
     try:
         job.require_packages()
@@ -327,7 +328,7 @@ def _print_outcome(outcome: FitOutcome, out: Path) -> None:
     index = ("VIX", f"{_format_fixed(s['vix'])} by the index rule, {exact}")
     market = [] if s["vix_market"] is None else vix_lines(s["vix_market"])
     scores = score_lines(s["score"], s["expiries_left_out"])
-    for name, text in (*scores, *event_lines(s["clock"]), index, *market):
+    for name, text in (*scores, *clock_lines(s["clock"]), index, *market):
         numbers.add_row(name, text)
     numbers.add_row("certificate", _describe_certificate(outcome))
     if s["operator"] is not None:
