@@ -127,21 +127,20 @@ def begin_fit(
         if start is None
         else initial_point.start_from_surface(model, start)
     )
-    given = isinstance(options.roughness, Roughness)
-    # far from the quotes the rim only hinders steps: a start from a surface is near
-    model = model.while_choosing(not given or start is None)
+    model = model.while_choosing(True)
     if isinstance(options.roughness, Roughness):
         model = model.with_roughness(options.roughness)
     interior = InteriorPoint.start_at(
         model, model.build_constraints(), z, scale=EXACT_LOSS_PER_QUOTE * len(quotes)
     )
-    status = Status.CONVERGED
-    if not given:
-        interior, status = _choose_roughness(interior)
-    elif start is None:
+    if isinstance(options.roughness, Roughness):
         interior, status = interior.run(RIM_TOLERANCE, options.iterations)
+        chosen = "given"
+    else:
+        interior, status = _choose_roughness(interior)
+        chosen = options.roughness
     trust = interior.point.objective.trust if prior is not None else None
-    return FitStage(interior, status, ("given" if given else str(options.roughness), trust))
+    return FitStage(interior, status, (chosen, trust))
 
 
 def finish_fit(stage: FitStage, began: float) -> FittedSurface:
