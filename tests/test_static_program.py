@@ -134,6 +134,38 @@ def test_what_contradicts_an_ask_may_be_an_ask_that_is_met() -> None:
     assert find_contradictory_asks(with_asks(tight, (0, k, ask)), np.array([True])) == ()
 
 
+def test_of_asks_that_contradict_only_together_one_is_listed() -> None:
+    """Two asks on both sides of a bid: each alone can be met, and both lie below the line."""
+    quotes = market()
+    at = int(np.flatnonzero((quotes.expiry == 0) & (quotes.k < -0.1))[-1])
+    sides = (at - 1, at + 1)
+    rest = quotes.select(~np.isin(np.arange(len(quotes)), sides))
+    asks = [(0, float(quotes.k[i]), 0.7 * float(quotes.mid[i])) for i in sides]
+    # the lower one stays above what is bid further out, the higher one needs no bid below it
+    rest = rest.select((rest.expiry == 1) | (rest.k >= quotes.k[at]))
+    both = with_asks(rest, *asks)
+    (found,) = find_contradictory_asks(both, np.array([True, True]))
+    assert any(name.endswith("put (ask, no bid)") for name in found.against)
+    for one in asks:
+        assert find_contradictory_asks(with_asks(rest, one), np.array([True])) == ()
+
+
+def test_asks_of_an_expiry_without_two_sided_quotes_are_judged() -> None:
+    quotes = market()
+    alone = quotes.select(quotes.expiry == 1)
+    bid, k = float(alone.bid[3]), float(alone.k[3])
+    earlier = replace(
+        alone,
+        expiry=np.ones(len(alone), dtype=np.int64),
+        maturities=quotes.maturities,
+        forwards=quotes.forwards,
+        discounts=quotes.discounts,
+    )
+    for ask, judged in ((0.5 * bid, 0), (2.0 * bid, 0)):  # earlier prices may be as low as nothing
+        found = find_contradictory_asks(with_asks(earlier, (0, k, ask)), np.array([True]))
+        assert len(found) == judged
+
+
 def test_quotes_that_contradict_each_other_are_granted_what_they_need() -> None:
     """Asks elsewhere are judged all the same."""
     quotes = market()

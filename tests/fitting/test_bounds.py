@@ -106,6 +106,16 @@ def test_the_wall_is_flat_then_square_then_linear() -> None:
     np.testing.assert_allclose(rim, [0.0, 25.0, 50.0, 25.0, 0.0])  # as for a quote
 
 
+@pytest.mark.parametrize("loss", [Loss(), Loss(edge=0.1, far=0.5), Loss(rim=0.0, wall=5.0)])
+def test_the_slope_of_the_wall_is_the_derivative_of_its_value(loss: Loss) -> None:
+    r, step = np.linspace(-3.0, 4.0, 1501), 1e-6
+    slope = loss.above(r).slope
+    found = (loss.above(r + step).value - loss.above(r - step).value) / (2.0 * step)
+    assert np.abs(slope - found).max() < 1e-2
+    assert (slope[r <= 0.0] == 0.0).all()  # a price far below an ask feels nothing
+    assert np.abs(loss(r).slope - found).max() > 1.0  # the control: the loss of both sides
+
+
 def test_an_update_follows_a_bound_that_changes() -> None:
     options = ab.FitOptions(roughness=ROUGH)
     free = ab.fit(market(), options=options)

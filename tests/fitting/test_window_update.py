@@ -11,7 +11,8 @@ import pytest
 
 from arbiter.chains import read_chain
 from arbiter.conventions import Array
-from arbiter.fitting import FitOptions, FittedSurface, fit, window_update
+from arbiter.fitting import FitOptions, FittedSurface, Loss, fit, window_update
+from arbiter.fitting.fitted_window import FittedWindow
 from arbiter.fitting.objective import FitObjective
 from arbiter.quotes import AskBounds, Quotes
 from arbiter.timing.clock import Clock
@@ -28,7 +29,8 @@ def move_expiry(quotes: Quotes, expiry: int, half_spreads: Array) -> Quotes:
 
 def fit_again(surface: FittedSurface, quotes: Quotes) -> FittedSurface:
     """The fit of all quotes with the same weights."""
-    return fit(quotes, options=FitOptions(roughness=surface.result.roughness, tolerance=1e-6))
+    made = surface.source.options if surface.source is not None else FitOptions(tolerance=1e-6)
+    return fit(quotes, options=replace(made, roughness=surface.result.roughness, tolerance=1e-6))
 
 
 def measure_gap(one: FittedSurface, other: FittedSurface, quotes: Quotes) -> float:
@@ -57,13 +59,38 @@ def test_an_update_is_a_fit_of_all_quotes(size: float, rng: np.random.Generator)
 def test_neighbours_move_when_the_order_binds(monkeypatch: pytest.MonkeyPatch) -> None:
     """An expiry far above its neighbours pushes those after it up; a window alone would not do."""
     quotes = heston_surface(821).quotes
-    surface = fit(quotes, options=FitOptions(tolerance=1e-6))
-    moved = move_expiry(quotes, 4, np.full(len(quotes), 8.0))
+    # of a convex loss: with the rim such a move is a fit of all quotes
+    surface = fit(quotes, options=FitOptions(tolerance=1e-6, loss=Loss(rim=0.0)))
+    moved = move_expiry(quotes, 4, np.full(len(quotes), 12.0))
+    monkeypatch.setattr(FittedWindow, "pushes_quotes_out", lambda _: False)
     updated, whole = surface.update(moved), fit_again(surface, moved)
     assert measure_gap(updated, whole, moved) < 0.05
     assert np.all(updated.slopes[0, 5] != surface.slopes[0, 5])
     monkeypatch.setattr(window_update, "MAX_GAIN_BESIDE", np.inf)
     assert measure_gap(surface.update(moved), whole, moved) > 0.05
+
+
+def test_a_move_that_pushes_quotes_out_is_a_fit_of_all_quotes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Beyond the edge of the spread the loss is not convex, and a window ends elsewhere."""
+    made = [heston_surface(seed).quotes for seed in range(821, 821 + count(full=8, reduced=2))]
+    surfaces = [fit(quotes, options=FitOptions(tolerance=1e-6)) for quotes in made]
+
+    def largest_gap() -> float:
+        gaps = []
+        for quotes, surface in zip(made, surfaces, strict=True):
+            for size in (7.0, 10.0, 14.0):
+                moved = move_expiry(quotes, 4, np.full(len(quotes), size))
+                updated = surface.update(moved)
+                gaps.append(measure_gap(updated, fit_again(surface, moved), moved))
+                assert updated.result.chosen == "kept"
+                assert updated.update(moved) is updated  # and goes on being updated
+        return max(gaps)
+
+    assert largest_gap() < 0.05
+    monkeypatch.setattr(FittedWindow, "pushes_quotes_out", lambda _: False)
+    assert largest_gap() > 0.05  # the control
 
 
 def test_expiries_far_away_keep_their_bits(rng: np.random.Generator) -> None:

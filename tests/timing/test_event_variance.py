@@ -120,11 +120,34 @@ def test_events_that_quotes_cannot_tell_are_refused_or_left_out() -> None:
     late = Event(quotes.as_of + np.timedelta64(2000, "D"), "FOMC")
     told = quotes.with_clock(Clock(events=(late,)))
     assert any("after the last expiry" in warning for warning in told.warnings)
-    soon = Event(quotes.as_of + np.timedelta64(20, "D"), "FOMC")
+    few = quotes.select(quotes.expiry < 3)
+    within = np.timedelta64(round(525_600 * float(few.maturities[:2].mean())), "m")
+    soon = Event(quotes.as_of + within, "FOMC")
     with pytest.raises(ValueError, match="give the variances"):
-        quotes.select(quotes.expiry < 3).with_clock(Clock(events=(soon,)))
+        few.with_clock(Clock(events=(soon,)))
+    given = few.with_clock(Clock(events=(replace(soon, variance=1e-4),)))  # as the remedy says
+    assert given.clock is not None
+    assert fit(given).certificate().passed
     with pytest.raises(ValueError, match="give them an as_of"):
         replace(quotes, as_of=None).with_clock(Clock.trading())
+
+
+def test_more_events_than_expiries_can_tell_are_refused() -> None:
+    """Level, slope and roughness of the rate take three expiries; each gap with an event one."""
+    quotes = draw_day(10, events=0).quotes
+    assert quotes.as_of is not None
+    few = quotes.select(quotes.expiry < 5)
+    gaps = 0.5 * (few.maturities[1:] + few.maturities[:-1])
+    minutes = [np.timedelta64(round(525_600 * T), "m") for T in gaps.tolist()]
+    events = [Event(quotes.as_of + each, f"event {i}") for i, each in enumerate(minutes)]
+    for count in (3, 4):
+        with pytest.raises(ValueError, match="give the variances"):
+            few.with_clock(Clock(events=tuple(events[:count])))
+        with pytest.raises(ValueError, match="give the variances"):
+            few.implied_clock(*events[:count])
+    told = few.with_clock(Clock(events=tuple(events[:2]))).clock  # the control
+    assert told is not None
+    assert all(event.error < 1.0 for event in told.events if event.error is not None)
 
 
 def test_the_clock_of_minutes_changes_nothing() -> None:

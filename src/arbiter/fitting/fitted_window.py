@@ -89,6 +89,19 @@ class FittedWindow:
         end = first + self.interior.point.objective.expiry_count
         return np.asarray(np.log(self.surface.slopes[0, first:end]))
 
+    def pushes_quotes_out(self) -> bool:
+        """Whether a quote is outside its spread that was inside before.
+
+        Beyond the edge the loss is not convex: a fit of all quotes may end in another minimum.
+        """
+        source, own = self.source.quotes, slice(*self.window)
+        edges = np.searchsorted(source.expiry, [own.start, own.stop])
+        before = np.abs(self.surface.result.residuals[edges[0] : edges[1]])
+        now = np.abs(self.interior.point.misfit.residuals)
+        if now.size != before.size:
+            return bool(np.any(now > 1.0))
+        return bool(np.any((now > 1.0) & (before <= 1.0)))
+
     def bound_gain_beside(self) -> float:
         """What the objective would fall by if the expiries beside the window moved too.
 

@@ -71,9 +71,9 @@ class Loss:
         return cost
 
     def above(self, r: Array) -> Cost:
-        """Cost of residuals on one side: no pull, and a wall from ``edge − 0.2`` on."""
+        """Cost of residuals on one side: no pull, and a wall from ``edge − 0.2`` on, or 0."""
         cost = Cost(*np.empty((3, r.size)))
-        edge = self.edge - _EARLIER_WALL
+        edge = max(self.edge - _EARLIER_WALL, 0.0)
         _fill_cost(np.maximum(r, 0.0), (0.0, self.wall, edge, self.far, self.rim), cost)
         return cost
 

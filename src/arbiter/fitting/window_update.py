@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from arbiter.fitting.direct_fit import begin_fit, finish_fit
 from arbiter.fitting.fitted_surface import FitInput, FittedSurface, Optimum, build_surface
 from arbiter.fitting.fitted_window import FittedWindow
 from arbiter.fitting.interior_point import Status
@@ -49,6 +50,8 @@ def update_surface(surface: FittedSurface, quotes: Quotes) -> FittedSurface:
     while True:
         found = FittedWindow.from_quotes(surface, before, quotes, window, logs)
         steps += found.interior.iterations
+        if found.pushes_quotes_out():
+            return _fit_again(surface, source, quotes, steps, began)
         if found.bound_gain_beside() <= MAX_GAIN_BESIDE:
             break
         logs[window.first : window.end] = found.interior.z.reshape(-1, logs.shape[1])
@@ -71,6 +74,19 @@ def update_surface(surface: FittedSurface, quotes: Quotes) -> FittedSurface:
     source = replace(source, quotes=quotes, optimum=found.update_optimum())
     updated = build_surface(source, found.update_slopes(), result, found.update_information())
     return updated.with_vix(surface.vix_slices)
+
+
+def _fit_again(
+    surface: FittedSurface, source: FitInput, quotes: Quotes, steps: int, began: float
+) -> FittedSurface:
+    """A fit of all quotes at the same roughness, after ``steps`` that led elsewhere."""
+    rough = surface.result.roughness
+    options = replace(source.options, roughness=rough)
+    whole = finish_fit(begin_fit(quotes, options), began)
+    result = replace(whole.result, chosen="kept", iterations=steps + whole.result.iterations)
+    # the next update knows how the roughness was chosen
+    kept = None if whole.source is None else replace(whole.source, options=source.options)
+    return replace(whole, result=result, source=kept).with_vix(surface.vix_slices)
 
 
 def _follow_forwards(surface: FittedSurface, source: FitInput, quotes: Quotes) -> FittedSurface:

@@ -75,13 +75,27 @@ def _find_in_expiry(
         return []  # all can be met together, as is usual
     kept = ~exceeded[program.bounds]
     slack = program.find_least_violation(kept) + NEGLIGIBLE
-    found = []
-    for place in np.flatnonzero(~kept & (quotes.bounds.expiry[program.bounds] == expiry)):
-        lowest = program.find_lowest_price(int(place), kept, slack)
-        ask = float(quotes.bounds.ask[program.bounds[place]])
-        if lowest.price > ask * (1.0 + NEGLIGIBLE):
+    asked = np.flatnonzero(~kept & (quotes.bounds.expiry[program.bounds] == expiry))
+    found, rest = [], []
+    for place in asked.tolist():
+        lowest = program.find_lowest_price(place, kept, slack)
+        if _is_below(quotes, program, place, lowest):
             found.append(_describe(quotes, int(program.bounds[place]), lowest))
+        else:
+            rest.append(place)
+    # those that quotes alone allow may contradict each other: each is held against those before it
+    for place in rest:
+        lowest = program.find_lowest_price(place, kept, slack)
+        if _is_below(quotes, program, place, lowest):
+            found.append(_describe(quotes, int(program.bounds[place]), lowest))
+        else:
+            kept[place] = True
     return found
+
+
+def _is_below(quotes: Quotes, program: StaticProgram, place: int, lowest: LowestPrice) -> bool:
+    ask = float(quotes.bounds.ask[program.bounds[place]])
+    return lowest.price > ask * (1.0 + NEGLIGIBLE)
 
 
 def _describe(quotes: Quotes, bound: int, lowest: LowestPrice) -> ContradictoryAsk:

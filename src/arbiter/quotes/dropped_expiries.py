@@ -41,6 +41,8 @@ def drop_expiries(quotes: Quotes, asked: Iterable[ExpiryLike] | ExpiryLike) -> Q
     """
     found = np.zeros(quotes.maturities.size, dtype=np.bool_)
     ended = [ending.label for ending in quotes.endings]
+    if isinstance(asked, np.ndarray):
+        asked = np.atleast_1d(asked).tolist()
     for given in asked if isinstance(asked, Iterable) and not isinstance(asked, str) else (asked,):
         one = given.label if isinstance(given, Expiry) else given
         match = _match_expiry(quotes, one)

@@ -50,8 +50,8 @@ def resolve_clock(
             beside = [clock.events[i] for i in np.flatnonzero(unknown & (gap == gap[place]))]
             if gap[place] == count:
                 warnings.append(
-                    f"{event.name} at {event.when} is after the last expiry: no quote tells its "
-                    "variance, and it is left out"
+                    f"{event.name} at {event.when} is after the last expiry with five quotes "
+                    "around the forward: no quote tells its variance, and it is left out"
                 )
                 continue
             at = int(np.searchsorted(gaps, gap[place]))

@@ -99,9 +99,14 @@ class StaticProgram:
         base, unit = np.empty((2, last - first + 1, k.size))
         for row in range(last - first + 1):
             of = quotes.expiry[own] == first + row
+            known = (quotes.k[own[of]], quotes.mid[own[of]], scale[of])
+            if not of.any():  # asks alone: such a price lies between nothing and its ask
+                lone = asks[bounds.expiry[asks] == first + row]
+                known = (bounds.k[lone], 0.5 * bounds.ask[lone], 0.5 * bounds.ask[lone])
+            if not known[0].size:
+                raise ArithmeticError(f"{quotes.labels[first + row]} has no quote")
             base[row], unit[row] = (
-                np.exp(np.interp(k, quotes.k[own[of]], np.log(known[of])))
-                for known in (quotes.mid[own], scale)
+                np.exp(np.interp(k, known[0], np.log(part))) for part in known[1:]
             )
         base.ravel()[at], unit.ravel()[at] = quotes.mid[own], scale
         parts = [_order_strikes(k, *row) for row in zip(base, unit, strict=True)]

@@ -203,6 +203,8 @@ def _parse_moment(when: object) -> np.datetime64:
         if when.time() == dt.time():  # a bare date, or midnight, at which nothing is scheduled
             raise ValueError(remedy)
     if isinstance(when, np.datetime64):
+        if when.dtype == np.dtype("datetime64[D]"):
+            raise ValueError(remedy)
         when = when.astype("datetime64[us]").item()
     if not isinstance(when, dt.datetime):
         raise ValueError(remedy)

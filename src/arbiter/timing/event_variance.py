@@ -18,6 +18,7 @@ from arbiter.conventions import Array, Indices
 
 _NEAR_DEVIATIONS, _MIN_NEAR_QUOTES = 2.0, 5  # around the forward, of an expiry that counts
 _MIN_EXPIRIES = 4
+_SMOOTH_COUNT = 3  # expiries for level and slope of the rate, and one to tell its roughness
 _MID_VARIANCE = 1.0 / 3.0  # of a mid that is uniform within its spread, in squared half-spreads
 _LEAST_HALF_SPREAD = 1e-3  # of a total variance: locked quotes are not exact
 _PRIOR_COUNT = 4.0  # observations that a scale of one is worth beforehand
@@ -55,7 +56,7 @@ def measure_log_variances(expiry: Indices, k: Array, bid: Array, ask: Array) -> 
         ask: ``(m,)`` of the asks.
 
     Raises:
-        ValueError: If fewer than four expiries have quotes on both sides of the forward.
+        ValueError: If no expiry has quotes on both sides of the forward.
     """
     total = 0.5 * (bid + ask)
     half = np.maximum(0.5 * (ask - bid), _LEAST_HALF_SPREAD * total)
@@ -71,11 +72,10 @@ def measure_log_variances(expiry: Indices, k: Array, bid: Array, ask: Array) -> 
         weight, beyond = _weigh_normally(y), _measure_beyond(y, total[own])
         noise = _MID_VARIANCE * float(np.sum((weight * half[own]) ** 2))
         found.append((int(place), float(weight @ total[own]), math.sqrt(noise + beyond**2)))
-    if len(found) < _MIN_EXPIRIES:
+    if not found:
         raise ValueError(
-            f"{len(found)} expiries have {_MIN_NEAR_QUOTES} quotes around the forward, and "
-            f"variances of events and implied clocks need {_MIN_EXPIRIES}: give the variances, "
-            "or the weights of the clock"
+            f"no expiry has {_MIN_NEAR_QUOTES} quotes around the forward, from which a clock with "
+            "events could be told: leave the events out"
         )
     table = np.array(found)
     return LogVariance(table[:, 0].astype(np.int64), table[:, 1], table[:, 2])
@@ -125,6 +125,14 @@ class _Regression(NamedTuple):
     @classmethod
     def lay_out(cls, listed: LogVariance, years: Array, gaps: Indices, given: Array) -> _Regression:
         """Arguments as in :func:`regress_on_events`."""
+        count = listed.value.size
+        if count < max(_MIN_EXPIRIES, gaps.size + _SMOOTH_COUNT):
+            raise ValueError(
+                f"{count} expiries have {_MIN_NEAR_QUOTES} quotes around the forward, and events "
+                f"of unknown variance in {gaps.size} gaps between them, or an implied clock, need "
+                f"{max(_MIN_EXPIRIES, gaps.size + _SMOOTH_COUNT)}: give the variances, or the "
+                "weights of the clock"
+            )
         step = np.diff(years, prepend=0.0)
         run = np.tril(np.broadcast_to(step, (step.size, step.size)))
         x = np.sqrt(years - 0.5 * step)
@@ -155,7 +163,14 @@ def regress_on_events(
         years: ``(l,)`` where the clock stands at their expiries, without events.
         gaps: ``(g,)`` gaps with unknown events, each the place of the expiry after it.
         given: ``(l,)`` variance of the known events of each gap.
+
+    Raises:
+        ValueError: If there are too few expiries for the unknown events.
     """
+    least = _MIN_RATE_SHARE * float(listed.value[-1] / years[-1])
+    if not gaps.size and listed.value.size < _MIN_EXPIRIES:  # nothing to estimate but one rate
+        rate = float((listed.value[-1] - given.sum()) / years[-1])
+        return GapVariance(np.zeros(0), np.zeros(0), np.full(years.size, max(rate, least)))
     model = _Regression.lay_out(listed, years, gaps, given)
     smooth, noise = model.smooth, listed.error**2
     positive = np.ones(gaps.size, dtype=bool)
@@ -172,7 +187,6 @@ def regress_on_events(
     covariance = scale * np.linalg.inv(model.whole.T @ precision @ model.whole)
     bend = ratio * model.kernel @ model.run.T @ precision @ (model.value - design @ beta)
     rates = beta[0] + beta[1] * model.x + bend
-    least = _MIN_RATE_SHARE * float(listed.value[-1] / years[-1])
     return GapVariance(events, np.sqrt(np.diag(covariance)[2:]), np.maximum(rates, least))
 
 
