@@ -10,7 +10,7 @@ import pytest
 
 import arbiter as ab
 from arbiter.conventions import Array
-from arbiter.fitting import FitOptions, objective
+from arbiter.fitting import FitOptions, objective, roughness
 from arbiter.fitting.direct_fit import begin_fit
 from arbiter.fitting.interior_point import InteriorPoint
 from arbiter.fitting.objective import FitObjective
@@ -123,6 +123,20 @@ def test_stiff_slopes_beyond_the_quotes_would_pull(
     monkeypatch.setattr(objective, "Penalty", partial(Penalty, beyond=300.0))
     pulls = [measure_pull(draw_market(seed, side, 0.5)) for seed in SEEDS]
     assert max(pulls) > 0.5
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_curvature_that_counted_beyond_the_quotes_would_pull_more(
+    side: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control of what the penalty leaves out: second differences at every knot."""
+    markets = [draw_market(seed, side, 0.5) for seed in SEEDS]
+    now = [measure_pull(market) for market in markets]
+    monkeypatch.setattr(
+        roughness, "find_knots_between", lambda outside: np.ones_like(outside[:, 1:])
+    )
+    before = [measure_pull(market) for market in markets]
+    assert np.mean(before) > 1.5 * np.mean(now)
 
 
 @pytest.mark.parametrize("side", [-1, 1])

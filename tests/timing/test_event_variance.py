@@ -140,11 +140,11 @@ def test_more_events_than_expiries_can_tell_are_refused() -> None:
     gaps = 0.5 * (few.maturities[1:] + few.maturities[:-1])
     minutes = [np.timedelta64(round(525_600 * T), "m") for T in gaps.tolist()]
     events = [Event(quotes.as_of + each, f"event {i}") for i, each in enumerate(minutes)]
-    for count in (3, 4):
+    for many in (3, 4):
         with pytest.raises(ValueError, match="give the variances"):
-            few.with_clock(Clock(events=tuple(events[:count])))
+            few.with_clock(Clock(events=tuple(events[:many])))
         with pytest.raises(ValueError, match="give the variances"):
-            few.implied_clock(*events[:count])
+            few.implied_clock(*events[:many])
     told = few.with_clock(Clock(events=tuple(events[:2]))).clock  # the control
     assert told is not None
     assert all(event.error < 1.0 for event in told.events if event.error is not None)

@@ -53,11 +53,8 @@ class UnitPulls(NamedTuple):
     def from_objective(cls, plain: FitObjective) -> UnitPulls:
         """The matrices at the knots of a fit and for the ranges of its quotes."""
         knots, n = plain.layout.knots, plain.layout.knot_count
-        reach = plain.misfit.smiles.quoted_range
-        middle = 0.5 * (knots[1:] + knots[:-1])
-        outside = (middle < reach[:, :1]) | (middle > reach[:, 1:])  # (L, n-1)
         step = (np.eye(n, k=1) - np.eye(n))[:-1]
-        weight = outside / np.diff(knots)
+        weight = plain.penalty.outside / np.diff(knots)
         beyond = np.matmul(step.T * weight[:, None, :], step)
         ones, bend = np.ones(plain.layout.expiry_count), np.zeros(plain.layout.band_shape)
         plain.layout.add_spread_block(plain.penalty.bend, ones, 0.0 * ones[1:], 1.0, bend)

@@ -30,7 +30,7 @@ from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 
 _MIN_OPTIONS_FOR_ROUGHNESS = 8  # options from which the roughness of VIX smiles can be told
-_INITIAL_COMPLEMENTARITY_SHARE = 0.3  # complementarity at the start, of the two losses apart
+_INITIAL_COMPLEMENTARITY_SHARE = 0.1  # complementarity at the start, of the two losses apart
 _MAX_WEIGHT_ROUNDS, _LOOSE_TOLERANCE = 10, 0.02  # of a choice of weights around a prior
 _MAX_TIME_APART = np.timedelta64(3, "h")  # quotes further apart are of two moments
 

@@ -17,6 +17,7 @@ from arbiter.conventions import Array
 # In half-spreads: where the rim begins, where it is strongest, and where it ends.
 _RIM_START, _RIM_TOP, _RIM_END = 0.95, 1.0, 2.0
 _EARLIER_WALL = 0.2  # half-spreads by which the wall before a lone ask begins earlier
+_SOFT_LOSS_FAR = 3.0  # half-spreads: where the loss of a quadratic model is linear
 EXACT_LOSS_PER_QUOTE = 1e-3  # a loss per quote below this is exact: a thirtieth of a half-spread
 
 
@@ -63,6 +64,10 @@ class Loss:
     def without_rim(self) -> Self:
         """The loss by which roughness is chosen and standard errors are estimated."""
         return replace(self, rim=0.0)
+
+    def soften(self) -> Self:
+        """The loss of a quadratic model: without a wall, and linear far from the mid."""
+        return replace(self, wall=0.0, rim=0.0, far=_SOFT_LOSS_FAR)
 
     def __call__(self, r: Array) -> Cost:
         """Cost of residuals ``r`` ``(m,)``."""

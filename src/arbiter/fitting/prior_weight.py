@@ -9,7 +9,7 @@ are chosen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -37,7 +37,6 @@ from arbiter.fitting.smoothing import (
 )
 
 _MAX_WEIGHT_ROUNDS = 4
-LINEAR_LOSS_HALF_SPREADS = 3.0  # where the loss of the quadratic model, without a wall, is linear
 _MIN_LOG_LIKELIHOOD_GAIN = 50.0  # a prior with less in its favour is compared with none
 INITIAL_COMPLEMENTARITY_SHARE = 0.01  # complementarity at the start, of the loss that is expected
 
@@ -45,7 +44,7 @@ INITIAL_COMPLEMENTARITY_SHARE = 0.01  # complementarity at the start, of the los
 def choose_initial_weights(interior: InteriorPoint[FitPoint]) -> InteriorPoint[FitPoint]:
     """The same iterate, which is at the prior, with weights and trust for its first steps."""
     misfit, model = interior.point.misfit, interior.point.objective
-    soft = replace(model.options.loss, wall=0.0, rim=0.0, far=LINEAR_LOSS_HALF_SPREADS)
+    soft = model.options.loss.soften()
     local = LocalQuadratic.at_point(misfit, soft)
     found = local.settle_weights(model)
     found = _solve_without_prior(local, found) or found

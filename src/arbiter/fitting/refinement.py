@@ -21,7 +21,6 @@ from arbiter.fitting.objective import FitObjective, FitPoint
 from arbiter.fitting.options import FitOptions, Roughness
 from arbiter.fitting.prior_weight import (
     INITIAL_COMPLEMENTARITY_SHARE,
-    LINEAR_LOSS_HALF_SPREADS,
     LocalQuadratic,
     LocalSolution,
 )
@@ -69,7 +68,7 @@ def refine(
     interior = interior.with_inner_steps(MAX_INNER_STEPS).with_expected_value(
         0.5 * PRIOR_DISPERSION * len(quotes), INITIAL_COMPLEMENTARITY_SHARE
     )
-    soft = replace(options.loss, wall=0.0, rim=0.0, far=LINEAR_LOSS_HALF_SPREADS)
+    soft = options.loss.soften()
     interior, near = _approach_fit(model, interior, soft)
     free = model.with_pull(near.roughness, None)
     unseen = HeldOutFolds.from_folds(free, held)

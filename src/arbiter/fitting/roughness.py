@@ -142,6 +142,7 @@ class Penalty:
         tau: ``(L,)`` ``log √T``.
         mass: ``(n,)`` masses of the knots.
         bend: ``(n, n)`` ``∫ u''²`` by the knots, over all of them.
+        outside: ``(L, n-1)`` segments beyond the end strikes of each expiry.
         fixed: ``(p, w)`` what has no weight: ties, the pull between components, shares.
     """
 
@@ -156,14 +157,14 @@ class Penalty:
         self.layout = layout
         self._measures = measures = _measure_knots(tuple(layout.knots.tolist()))
         self.mass, self.tau, self.bend = measures.mass, 0.5 * np.log(maturities), measures.bend
-        outside = _find_segments_beyond(layout.knots, reach)
+        self.outside = outside = _find_segments_beyond(layout.knots, reach)
         per_step = 1.0 / np.diff(self.tau)  # (L-1,)
         beside = np.zeros(per_step.size, dtype=np.bool_)
         if unseen is not None:
             beside = unseen[1:] | unseen[:-1]
         drift, none = measures.drift, np.zeros(per_step.size)
         factor = np.where(beside, _UNQUOTED_MATURITY_FACTOR, 1.0)
-        self._bends = _BendPart(measures.stencil, _find_knots_between(outside).astype(np.float64))
+        self._bends = _BendPart(measures.stencil, find_knots_between(outside).astype(np.float64))
         self._steps = (
             _StepPart.of_steps(drift, factor * per_step),
             _StepPart.of_steps(self.bend, per_step),
@@ -275,7 +276,7 @@ def measure_reach_change(
     bends = measures.bend_of(log_slopes) ** 2
     values = [
         _BEYOND_QUOTES_WEIGHT * ties[outside].sum()
-        + strike * bends[_find_knots_between(outside)].sum()
+        + strike * bends[find_knots_between(outside)].sum()
         for outside in (before, now)
     ]
     return 0.5 * float(values[0] - values[1])
@@ -287,6 +288,6 @@ def _find_segments_beyond(knots: Array, reach: Array) -> NDArray[np.bool_]:
     return np.asarray((middle < reach[:, :1]) | (middle > reach[:, 1:]))
 
 
-def _find_knots_between(outside: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def find_knots_between(outside: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """``(L, n-2)`` whether one of an inner knot's segments ``(L, n-1)`` is between end strikes."""
     return np.asarray(~(outside[:, 1:] & outside[:, :-1]))
