@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -219,6 +220,14 @@ def test_too_few_quotes_are_refused_with_the_remedy() -> None:
     with pytest.raises(ValueError, match=r"2 usable quotes: .* at least 3; quotes.counts\(\)"):
         fit(quotes)
     assert report(fit(table(0.5, np.array([-0.1, 0.0, 0.1]), 0.2, 0.01))).status
+
+
+@pytest.mark.parametrize("bid", [0.2, np.nan])
+def test_quotes_that_are_crossed_or_no_numbers_are_named(bid: float) -> None:
+    quotes = table(0.5, np.array([-0.1, 0.0, 0.1]), 0.2, 0.01)
+    wrong = replace(quotes, bid=np.where(np.arange(3) == 1, bid, quotes.bid))
+    with pytest.raises(ValueError, match=r"quote 2 has bid = (0\.2|nan) and ask = 0\.05"):
+        fit(wrong)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,8 @@ def check(surface: FittedSurface, quotes: Quotes, certify: bool = True) -> float
     unit = compute_half_spreads(
         quotes, FitOptions()
     )  # a half-spread, or the least that counts as one
-    assert surface.result.residuals * unit == pytest.approx(price - quotes.mid, abs=1e-9)
+    # slopes near 20 on wide segments: the quadrature of a fit is coarser than the surface's
+    assert surface.result.residuals * unit == pytest.approx(price - quotes.mid, abs=1e-7)
     return inside_bid_ask(price, quotes)
 
 
@@ -142,6 +143,7 @@ def ragged(draw: st.DrawFn) -> Quotes:
     expiries = draw(st.integers(1, 8))
     first, span = draw(st.floats(np.log(0.5 * DAY), 0.0)), draw(st.floats(0.1, 6.0))
     T = np.unique(np.exp(first + span * np.sort(rng.uniform(size=expiries))))
+    T = T[T <= 50.0] if T[0] <= 50.0 else T[:1] / T[0]  # more are days, and refused
     level = draw(st.floats(0.05, 1.5))
     noise, share = draw(st.floats(0.0, 0.3)), draw(st.sampled_from([0.0, 1e-4, 0.01, 0.3]))
     width = draw(st.floats(0.5, 4.0))

@@ -216,6 +216,8 @@ def test_a_stamp_outside_the_session_means_its_last_quotes(stamp: str, moment: s
         ("Date: December 9, 2023 at 7:49 PM GMT+1", "2023-12-09T13:49"),
         ("Date: December 9, 2023 at 6:49 PM UTC", "2023-12-09T13:49"),
         ("Date: December 9, 2023 at 12:49 PM CST", "2023-12-09T13:49"),
+        ("2023-12-09 1:49pm", "2023-12-09T13:49"),  # without a space
+        ("2023-12-09 1:49p.m. EST", "2023-12-09T13:49"),
         ("Date: July 9, 2023 at 1:49 PM EST", "2023-07-09T14:49"),  # EST is UTC−5, in July too
     ],
 )

@@ -56,7 +56,7 @@ _YEAR_FIRST_PATTERN = re.compile(
 )
 _YEAR_LAST_PATTERN = re.compile(r"(?<!\d)(\d{1,2})([-/.])(\d{1,2})\2(\d{4})(?!\d)")
 _TIME_PATTERN = re.compile(r"(?<![\d:])(\d{1,2})\s?[:h.時시]\s?(\d{2})(?::(\d{2}))?(?!\d)")
-_AM_PM_PATTERN = re.compile(r"\b([ap])\.?\s?m\b|(上午|午前|오전)|(下午|午後|오후)")
+_AM_PM_PATTERN = re.compile(r"(?<![a-z])([ap])\.?\s?m\b|(上午|午前|오전)|(下午|午後|오후)")
 
 
 class Stamp(NamedTuple):

@@ -330,3 +330,10 @@ def require_quotes(quotes: Any, user: str, where: str = "") -> None:
             f"{where}{len(quotes)} usable quotes: {user} needs at least {MIN_QUOTES}; "
             "quotes.counts() says why the others were excluded"
         )
+    wrong = np.flatnonzero(~(quotes.bid <= quotes.ask))  # not a number, too
+    if wrong.size:
+        row = int(wrong[0])
+        raise ValueError(
+            f"{where}quote {row + 1} has bid = {float(quotes.bid[row])!r} and ask = "
+            f"{float(quotes.ask[row])!r}: a bid must not exceed its ask, and both be numbers"
+        )
