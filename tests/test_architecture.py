@@ -268,7 +268,7 @@ def test_loaded_torch_and_numpy_are_seen() -> None:
 
 
 def test_a_fit_without_a_report_starts_without_its_packages() -> None:
-    unwanted = {"jinja2", "matplotlib", "plotly", "scipy.signal", "torch"}
+    unwanted = {"jinja2", "matplotlib", "plotly", "scipy.optimize", "scipy.signal", "torch"}
     assert unwanted.isdisjoint(loaded_after("import arbiter.pipeline"))
     drawn = loaded_after("import arbiter.report.page, arbiter.report.pictures")  # the control
     assert {"jinja2", "matplotlib", "plotly"} <= drawn

@@ -16,6 +16,12 @@ from typing import Any, Self, TypeGuard
 _MAX_FLOAT = sys.float_info.max
 
 
+def floor_percent(share: float, digits: int = 2) -> float:
+    """A share in percent, rounded down: 100 means all of them, but for rounding."""
+    scale = 10.0**digits
+    return math.floor(100.0 * share * scale * (1.0 + 1e-14)) / scale
+
+
 class ExplainedCode(StrEnum):
     """Base of enumerations whose members are a code, the value, and a sentence about it.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
+
+from arbiter.values import floor_percent
 
 
 def score_lines(
@@ -47,7 +48,7 @@ def _ending_of(one: Mapping[str, Any]) -> str:
 
 def format_share(share: float | None) -> str:
     """A share in percent, rounded down as in the report: 100 % means all of them."""
-    return "–" if share is None else f"{math.floor(1e4 * share * (1.0 + 1e-14)) / 100.0:.2f}%"
+    return "–" if share is None else f"{floor_percent(share):.2f}%"
 
 
 def _fixed(value: float | None) -> str:

@@ -98,26 +98,23 @@ def half_log_determinant(factor: Array) -> float:
 
 def solve(factor: Array, force: Array) -> Array:
     """The solution of ``A x = force`` for a vector ``(p,)`` or columns ``(p, r)``."""
-    return solve_upper(factor, solve_lower(factor, force))
+    return _overwrite(factor, force, (_LOWER, _UPPER))
 
 
 def solve_lower(factor: Array, force: Array) -> Array:
     """``L⁻¹ force`` for a vector ``(p,)`` or columns ``(p, r)``, where ``A = L Lᵀ``."""
-    width, out = factor.shape[1] - _PADDING, np.array(force, order="C")
-    if out.ndim == 1:
-        solve_lower_in_place(factor, width, out)
-    else:
-        _solve_lower_columns_in_place(factor, width, out)
-    return out
+    return _overwrite(factor, force, (_LOWER,))
 
 
 def solve_upper(factor: Array, force: Array) -> Array:
     """``L⁻ᵀ force`` for a vector ``(p,)`` or columns ``(p, r)``, where ``A = L Lᵀ``."""
+    return _overwrite(factor, force, (_UPPER,))
+
+
+def _overwrite(factor: Array, force: Array, sides: tuple[int, ...]) -> Array:
     width, out = factor.shape[1] - _PADDING, np.array(force, order="C")
-    if out.ndim == 1:
-        solve_upper_in_place(factor, width, out)
-    else:
-        _solve_upper_columns_in_place(factor, width, out)
+    for side in sides:
+        (_VECTOR_SOLVERS if out.ndim == 1 else _COLUMN_SOLVERS)[side](factor, width, out)
     return out
 
 
@@ -177,6 +174,11 @@ def _solve_upper_columns_in_place(factor: Array, width: int, X: Array) -> None:
         per = 1.0 / own[0]
         for c in range(many):
             here[c] *= per
+
+
+_LOWER, _UPPER = 0, 1
+_VECTOR_SOLVERS = (solve_lower_in_place, solve_upper_in_place)
+_COLUMN_SOLVERS = (_solve_lower_columns_in_place, _solve_upper_columns_in_place)
 
 
 @compiled

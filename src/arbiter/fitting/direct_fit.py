@@ -127,20 +127,20 @@ def begin_fit(
         if start is None
         else initial_point.start_from_surface(model, start)
     )
+    given = options.roughness if isinstance(options.roughness, Roughness) else None
     model = model.while_choosing(True)
-    if isinstance(options.roughness, Roughness):
-        model = model.with_roughness(options.roughness)
+    if given is not None:
+        model = model.with_roughness(given)
     interior = InteriorPoint.start_at(
         model, model.build_constraints(), z, scale=EXACT_LOSS_PER_QUOTE * len(quotes)
     )
-    if isinstance(options.roughness, Roughness):
-        interior, status = interior.run(RIM_TOLERANCE, options.iterations)
-        chosen = "given"
-    else:
-        interior, status = _choose_roughness(interior)
-        chosen = options.roughness
+    interior, status = (
+        _choose_roughness(interior)
+        if given is None
+        else interior.run(RIM_TOLERANCE, options.iterations)
+    )
     trust = interior.point.objective.trust if prior is not None else None
-    return FitStage(interior, status, (chosen, trust))
+    return FitStage(interior, status, (str(options.roughness) if given is None else "given", trust))
 
 
 def finish_fit(stage: FitStage, began: float) -> FittedSurface:

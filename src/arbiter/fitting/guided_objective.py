@@ -56,9 +56,12 @@ class UnitPulls(NamedTuple):
         step = (np.eye(n, k=1) - np.eye(n))[:-1]
         weight = plain.penalty.outside / np.diff(knots)
         beyond = np.matmul(step.T * weight[:, None, :], step)
-        ones, bend = np.ones(plain.layout.expiry_count), np.zeros(plain.layout.band_shape)
-        plain.layout.add_spread_block(plain.penalty.bend, ones, 0.0 * ones[1:], 1.0, bend)
-        return cls(plain.penalty.terms[3], bend, plain.layout.to_band(beyond))
+        ones, bands = np.ones(plain.layout.expiry_count), np.zeros((2, *plain.layout.band_shape))
+        for block, band in zip(
+            (np.diag(plain.penalty.mass), plain.penalty.bend), bands, strict=True
+        ):
+            plain.layout.add_spread_block(block, ones, 0.0 * ones[1:], 1.0, band)
+        return cls(bands[0], bands[1], plain.layout.to_band(beyond))
 
     def weigh(self, pull: Pull) -> Array:
         """``(p, w)`` the matrix of a pull."""

@@ -182,15 +182,6 @@ class Penalty:
         return [self._bends, *steps]
 
     @cached_property
-    def terms(self) -> Array:
-        """``(4, p, w)`` matrices at weight one, in the order of :class:`Roughness`."""
-        parts = self._list_parts(self._steps)
-        found = np.zeros((len(parts), *self.layout.band_shape))
-        for part, band in zip(parts, found, strict=True):
-            part.add_to(self.layout, 1.0, band)
-        return found
-
-    @cached_property
     def _diagonals(self) -> Indices:
         """``(d,)`` the diagonals on which the terms have entries."""
         near = np.arange(-LINK_BANDWIDTH, LINK_BANDWIDTH + 1)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from arbiter.values import floor_percent
+
 ABSENT = "–"
 
 
@@ -33,8 +35,7 @@ def format_percent(share: Any, digits: int = 2) -> str:
     """A share of [0, 1] in percent, rounded down: 100 % means all of them."""
     if share is None or not math.isfinite(share):
         return ABSENT
-    scale = 10.0**digits
-    return f"{math.floor(100.0 * share * scale * (1.0 + 1e-14)) / scale:.{digits}f}\u00a0%"
+    return f"{floor_percent(share, digits):.{digits}f}\u00a0%"
 
 
 def format_count(amount: Any, singular: str, plural: str | None = None) -> str:

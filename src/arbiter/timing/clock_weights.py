@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 
 from arbiter.conventions import Array, Indices
 from arbiter.timing.clock import MIN_WEIGHT, Clock
@@ -96,5 +95,7 @@ def _read_weights(place: Array) -> tuple[float, float]:
 
 
 def _descend(measure: Callable[[Array], float], start: Array) -> Array:
+    from scipy.optimize import minimize  # an eighth of a second to import, and seldom used
+
     options = {"xatol": 1e-3, "fatol": 1e-3, "maxiter": 120, "initial_simplex": start + _SIMPLEX}
     return np.asarray(minimize(measure, start, method="Nelder-Mead", options=options).x)
