@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from arbiter.files import own_folder, require_folder
+from arbiter_lab.differentiable.operators.law.network import LawNetwork
 from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.training import run_folder
 from arbiter_lab.training.display import Display
@@ -28,6 +29,7 @@ from arbiter_lab.training.journal import (
     fingerprint_tensors,
     read_steps,
 )
+from arbiter_lab.training.law_trainer import LawHeldOut, LawTrainer
 from arbiter_lab.training.ledger import Ledger, LedgerEntry, read_revision
 from arbiter_lab.training.pool_files import Pool, load_pool
 from arbiter_lab.training.regression import BaselineTrainer
@@ -36,13 +38,20 @@ from arbiter_lab.training.settings import Settings
 from arbiter_lab.training.stopping_rule import Ending, Plateau, StoppingRule, Thresholds
 from arbiter_lab.training.trainer import Trainer, known_weights
 
-EXTRA_COLUMNS = ("relative_entropy", "cvar_alignment", "mfm_cut", "heldout_median_bp")
+EXTRA_COLUMNS = (
+    "relative_entropy",
+    "cvar_alignment",
+    "mfm_cut",
+    "heldout_median_bp",
+    "decoder_distance_bp",
+)
 """Columns of the journal beside the paper's."""
 
 _DISPLAY_INTERVAL_SECONDS = 1.0  # seconds between numbers fetched for the display
 _MIN_RELATIVE_FALL = 0.01  # of the held-out error within ``Settings.plateau`` seconds
 
-_Trainer = Trainer | BaselineTrainer
+_Trainer = Trainer | LawTrainer | BaselineTrainer
+TRAINERS: dict[str, type[_Trainer]] = {"operator": Trainer, "law": LawTrainer}
 
 log = logging.getLogger(__name__)
 
@@ -160,14 +169,14 @@ def train(  # noqa: PLR0913 - what, where, from what, how far, and who looks on
         laws = load_pool(settings.pool, settings.pool_seed, place, device)
         others = load_pool(settings.held_out, settings.held_out_seed, place, device)
         notes = _note_data(leg, laws)
-        make = Trainer if settings.model == "operator" else BaselineTrainer
-        trainer: _Trainer = make(settings, laws.laws)
+        trainer: _Trainer = TRAINERS.get(settings.model, BaselineTrainer)(settings, laws.laws)
         if resume:
             trainer.load(state, weights, leg.progress)
         elif known is not None:
             trainer.start_from_weights(known)
             leg.begun = fingerprint_tensors(known)
-        held_out = HeldOut(settings, others.laws, trainer.route.make_lesson)
+        exam = LawHeldOut if settings.model == "law" else HeldOut
+        held_out = exam(settings, others.laws, trainer.route.make_lesson)
         if display is None:
             display = Display(settings.steps, done=leg.step)
         loop = TrainingLoop(out, leg, trainer, held_out, limits, began)
@@ -193,7 +202,7 @@ class TrainingLoop:
         out: Path,
         leg: TrainingLeg,
         trainer: _Trainer,
-        held_out: HeldOut,
+        held_out: HeldOut | LawHeldOut,
         limits: Limits,
         began: float,
     ) -> None:
@@ -293,7 +302,7 @@ class TrainingLoop:
         # a baseline has no measure to test: it ends with its budget
         test = (
             (lambda: bool(held_out.run_martingale_test(network, seed=number)))
-            if isinstance(network, Network)
+            if isinstance(network, Network | LawNetwork)
             else None
         )
         ending = self.rule.update(number, gap=gap, dual_residual=residual, martingale=test)

@@ -223,12 +223,18 @@ def replication_defects(variance: Tensor, output: Output, exact: Tensor) -> Tens
 
 def _average_by_band(values: Tensor, output: Output) -> Tensor:
     """Means ``(BAND_COUNT,)`` of values ``(B, L)`` of listed slices by total volatility."""
-    total = output.chain.total.detach()
+    return average_by_band(values, output.chain.total, output.chain.quoted.any(-1))
+
+
+def average_by_band(values: Tensor, total: Tensor, seen: Tensor) -> Tensor:
+    """Means ``(BAND_COUNT, …)`` of values ``(B, L, …)`` of seen slices by total volatility."""
+    total = total.detach()
     band = torch.bucketize(total, _cached_tensor(_BAND_EDGES, total.dtype, total.device))
-    seen = output.chain.quoted.any(-1)
     bands = torch.arange(BAND_COUNT, device=total.device)
-    member = ((band[..., None] == bands) & seen[..., None]).to(values.dtype)
-    return (member * values[..., None]).sum((0, 1)) / member.sum((0, 1)).clamp(min=1.0)
+    member = ((band[..., None] == bands) & seen[..., None]).to(values.dtype).flatten(0, 1)
+    sums = member.T @ values.reshape(len(member), -1)  # (bands, …)
+    mean = sums / member.sum(0).clamp(min=1.0)[:, None]
+    return mean.view(BAND_COUNT, *values.shape[2:])
 
 
 def robust_loss(x: Tensor, knee: float = 6.0) -> Tensor:

@@ -10,6 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, get_args
 
+from arbiter.operators.law.config import LawConfig
 from arbiter.operators.network.config import Config
 from arbiter.values import (
     require_bool,
@@ -21,11 +22,14 @@ from arbiter.values import (
     shorten_repr,
 )
 from arbiter_lab.baselines.matched_size import BASELINE_NAMES, Design, match_design
+from arbiter_lab.differentiable.operators.law.network import Variant
 from arbiter_lab.training.batches import MIN_QUOTES_PER_EXPIRY, BatchLayout, default_batch_layouts
 from arbiter_lab.training.saddle import Mode
 
 ROUTES = ("saddle", "mfm")
-MODELS = ("operator", *BASELINE_NAMES)
+DUALS = ("saddle", "fixed", "none")
+PRICED = ("proposal", "surface", "both")
+MODELS = ("operator", "law", *BASELINE_NAMES)
 
 LayoutSizes = tuple[int, int, int, int]
 
@@ -41,8 +45,13 @@ class Settings:
     Attributes:
         config: Configuration of the network; a baseline matches the size of this operator.
         route: ``"saddle"``, prices with dual variables, or ``"mfm"``, martingale flow matching.
-        model: ``"operator"``, or a baseline that the same batches train: ``"ssm"``, ``"gru"`` or
-            ``"transformer"`` (:mod:`arbiter_lab.baselines`). A baseline has no dual variables.
+        model: ``"law"``, ``"operator"`` of the first design, or a baseline that the same batches
+            train: ``"ssm"``, ``"gru"`` or ``"transformer"`` (:mod:`arbiter_lab.baselines`). A
+            baseline has no dual variables.
+        law: Sizes of the law network.
+        variant: What an ablation takes away from it.
+        duals: Its multipliers: ``"saddle"``, ``"fixed"`` or ``"none"``.
+        priced: What its fit prices: ``"proposal"``, ``"surface"`` or ``"both"``.
         vix_term: False leaves the replication block out.
         seed: Seed of the initial weights and of all batches.
         pool: Number of laws from which batches are drawn.
@@ -77,6 +86,10 @@ class Settings:
     config: Config = field(default_factory=Config)
     route: str = "saddle"
     model: str = "operator"
+    law: LawConfig = field(default_factory=LawConfig)
+    variant: Variant = field(default_factory=Variant)
+    duals: str = "saddle"
+    priced: str = "proposal"
     vix_term: bool = True
     seed: int = 0
     pool: int = 80_000
@@ -111,7 +124,14 @@ class Settings:
             raise ValueError(f"config = {shorten_repr(self.config)} must be that of a network")
         require_bool("vix_term", self.vix_term)
         require_text("ablation", self.ablation)
-        for name, known in (("model", MODELS), ("route", ROUTES), ("mode", get_args(Mode))):
+        choices = {
+            "model": MODELS,
+            "route": ROUTES,
+            "mode": get_args(Mode),
+            "duals": DUALS,
+            "priced": PRICED,
+        }
+        for name, known in choices.items():
             if getattr(self, name) not in known:
                 value = shorten_repr(getattr(self, name))
                 raise ValueError(f"{name} = {value}: give one of {', '.join(known)}")
@@ -141,7 +161,7 @@ class Settings:
         self._check_layouts()
 
     def _check_model(self) -> None:
-        if self.model == "operator":
+        if self.model in ("operator", "law"):
             return
         if self.route != "saddle" or self.ablation:
             asked = f"ablation {self.ablation!r}" if self.ablation else f"route {self.route!r}"
@@ -154,7 +174,7 @@ class Settings:
     @property
     def design(self) -> Design | None:
         """Design of the baseline, of the operator's number of parameters; None for an operator."""
-        return None if self.model == "operator" else match_design(self.model, self.config)
+        return None if self.model in ("operator", "law") else match_design(self.model, self.config)
 
     def _check_rates(self) -> None:
         for name in ("lr", "dual_lr", "dual_bound", "knee"):
@@ -213,6 +233,11 @@ class Settings:
         given = require_known_keys("settings", values, [f.name for f in fields(cls)])
         try:
             given["config"] = Config.from_dict(given.get("config", {}))
+            given["law"] = LawConfig.from_dict(given.get("law", {}))
+            names = [f.name for f in fields(Variant)]
+            given["variant"] = Variant(
+                **require_known_keys("variant", given.get("variant", {}), names)
+            )
         except ValueError as error:
             raise ValueError(f"settings: {error}") from error
         for name in ("layouts", "mix", "betas"):

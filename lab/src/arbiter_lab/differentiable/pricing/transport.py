@@ -44,7 +44,9 @@ def _quadrature_sums(f: Callable[[Tensor], Tensor], node: Tensor, *weights: Tens
 
 
 def any_or_recording(mask: Tensor) -> bool:
-    """Whether any element is true; True while a CUDA graph is recorded, since none can be read."""
+    """Whether any element is true; True where none can be read: in a recording, and compiled."""
+    if torch.compiler.is_compiling():
+        return True
     recorded = mask.is_cuda and torch.cuda.is_current_stream_capturing()
     return recorded or bool(mask.any())
 

@@ -18,66 +18,57 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from arbiter.operators.network.geometry_stream import (
+from arbiter.operators.law.config import (
+    BASE_GAIN,
     HALF_SETTLED_ERROR,
     MAX_SIZE,
+    MIN_NOISE,
     RESIDUAL_GAIN,
-    at_knots,
+    SHIFT_GAIN,
+    SILU,
+    LawConfig,
 )
-from arbiter.operators.network.measure_gate import places
+from arbiter.operators.network.geometry_stream import at_knots
 from arbiter.operators.slope_head import KNOTS
+from arbiter_lab.differentiable.operators.law.green_scan import GreenScan, Path, scan
 from arbiter_lab.differentiable.operators.law.proposal import Law, price_law, prior_law
 from arbiter_lab.differentiable.operators.law.reading import Heads, law_vega, misfit, read
-from arbiter_lab.differentiable.operators.network.geometry_stream import carried
-from arbiter_lab.differentiable.operators.network.green_scan import GreenScan, Path
-from arbiter_lab.differentiable.operators.network.network import activation
 from arbiter_lab.differentiable.operators.network.spectral_projection import Aligned, align, maps
 from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged
+from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
 from arbiter_lab.differentiable.operators.slope_head import bounded
 
 _SMALL_GAIN = 0.02  # of maps that write, before training: the law is the prior's
 _SHIFT_GAIN = 5e-3  # of the map that writes the shift
-_MIN_NOISE = 1e-6
 
 
 @dataclass(frozen=True)
-class LawConfig:
-    """Sizes and switches.
+class Variant:
+    """What an ablation takes away; the library has none of these.
 
     Attributes:
-        heads: H, through which quotes are read.
-        reach: Farthest heads, in standard deviations below and above the median.
-        width: Of the value stream.
-        state: m, of each scan.
-        rank: r, of each scan's low-rank factors.
-        context: c.
-        looks: How many times the quotes are read.
-        budget: Largest spectral norm of a value map.
-        unread_mass: Mass of a head's quotes that halves its reading.
-        largest_misfit: Size at which a misfit of log-volatility is cut.
-        prior_places: Places at which the prior is told, and their ``asinh z`` below and above.
         flat: True reads every quote by the width of its cell in deviations, whatever the law.
-        adjoint: False leaves only the scan from short to long maturities.
+        scans: How many directions the scans have: 2, 1 for short to long alone, or 0.
+        guard: False leaves steps as long as they want to be.
+        align: False leaves the maps free.
     """
 
-    heads: int = 32
-    reach: tuple[float, float] = (4.5, 3.3)
-    width: int = 128
-    state: int = 64
-    rank: int = 4
-    context: int = 96
-    looks: int = 1
-    budget: float = 10.0
-    unread_mass: float = 0.1
-    largest_misfit: float = 1.0
-    prior_places: tuple[int, float, float] = (44, 3.7, 2.4)
     flat: bool = False
-    adjoint: bool = True
+    scans: int = 2
+    guard: bool = True
+    align: bool = True
 
-    def places(self) -> Tensor:
-        """``(P,)`` places ``asinh z`` at which the prior is told."""
-        count, below, above = self.prior_places
-        return torch.tensor(places(count, (below, above)))
+
+class Seen(NamedTuple):
+    """What a law makes of quotes.
+
+    Attributes:
+        x: ``(B, L, S)`` Gaussian percentiles of the strikes.
+        off: ``(B, L, S)`` what mids are off in log-volatility, cut.
+    """
+
+    x: Tensor
+    off: Tensor
 
 
 class LawTask(NamedTuple):
@@ -91,7 +82,9 @@ class LawTask(NamedTuple):
         mid: ``(B, L, S)`` mid prices, out of the money.
         relative: ``(B, L, S)`` half-spread over volatility.
         quoted: ``(B, L, S)``.
+        shift: ``(B, L)`` of the prior's law.
         prior: What the Gaussian process says.
+        first: What the prior's law makes of the quotes.
     """
 
     total: Tensor
@@ -101,43 +94,66 @@ class LawTask(NamedTuple):
     mid: Tensor
     relative: Tensor
     quoted: Tensor
+    shift: Tensor
     prior: Kriged
+    first: Seen
 
     @property
     def seen(self) -> Tensor:
         """``(B, L)`` maturities with quotes."""
         return self.quoted.any(-1)
 
+    def to_tensors(self) -> tuple[Tensor, ...]:
+        """All tensors as one tuple, the input of recorded functions."""
+        return (*self[:8], *self.prior, *self.first)
+
+    @classmethod
+    def from_tensors(cls, tensors: Sequence[Tensor]) -> LawTask:
+        """Undo :meth:`to_tensors`."""
+        prior, first = Kriged(*tensors[8:-2]), Seen(*tensors[-2:])
+        return cls._make([*tensors[:8], prior, first])
+
+
+TASK_SIZE = 8 + len(Kriged._fields) + len(Seen._fields)
+"""Number of tensors of a task."""
+
+
+def look_through(law: Law, task: LawTask, largest: float) -> Seen:
+    """What a law makes of the quotes of a task."""
+    found = price_law(law, task.total, task.k)
+    vega = law_vega(task.k, found.x, task.total)
+    return Seen(found.x, misfit(task.mid, found.price, vega, task.quoted, largest))
+
 
 class Geometry(nn.Module):
     """The geometry stream: ``(B, L, c)`` of each slice among its neighbours."""
 
-    def __init__(self, config: LawConfig) -> None:
+    def __init__(self, config: LawConfig, variant: Variant) -> None:
         super().__init__()
-        width = config.context
-        self.own = nn.Linear(2 * config.heads + config.prior_places[0] + 4, width)
+        width, told = config.context, config.prior_places[0]
+        self.own = nn.Linear(2 * config.heads + 2 * told + 4, width)
         self.mix = nn.Linear(width, width)
-        directions = 2 if config.adjoint else 1
         self.carry = nn.ModuleList(
-            GreenScan(width, config.state, config.rank, width) for _ in range(directions)
+            GreenScan(width, config.state, config.rank, width, config.budget, variant.guard)
+            for _ in range(variant.scans)
         )
-        self.join = nn.Linear(width + directions * config.state, width)
+        self.join = nn.Linear(width + variant.scans * config.state, width)
 
     def forward(self, task: LawTask, mass: Tensor, noise: Tensor) -> Tensor:
         """From the masses ``(B, L, H)`` of heads and the standard errors of their readings."""
-        seen = task.seen
+        seen, prior = task.seen, task.prior
         count = torch.log(task.quoted.sum(-1) + 1.0)
         slices = [0.5 * (task.total + 2.5), task.gap, 0.4 * count - 1.0, seen.to(count.dtype)]
         parts = [
             2.0 * mass - 1.0,
             0.4 * torch.log(noise) + 2.0,
-            0.5 * (task.prior.doubt + 6.0),
+            0.5 * (prior.doubt + 6.0),
+            prior.smile.clamp(-MAX_SIZE, MAX_SIZE),
             torch.stack(slices, -1),
         ]
         own = nn.functional.silu(self.own(torch.cat(parts, -1)))
         own = nn.functional.silu(self.mix(own)) + own
-        scans = [cast(GreenScan, scan) for scan in self.carry]
-        around = carried(scans, Path(own, task.gap, own, seen), task.ahead)
+        around = _scanned(self.carry, Path(own, task.gap, own, seen), task.ahead)
         joined: Tensor = self.join(torch.cat([own, *around], -1))
         return own + nn.functional.silu(joined)
 
@@ -145,7 +161,7 @@ class Geometry(nn.Module):
 class Look(nn.Module):
     """One look: a view of misfits is entered, scanned, mixed and written."""
 
-    def __init__(self, config: LawConfig) -> None:
+    def __init__(self, config: LawConfig, variant: Variant) -> None:
         super().__init__()
         d, m, c, budget = config.width, config.state, config.context, config.budget
         n = len(KNOTS)
@@ -153,11 +169,11 @@ class Look(nn.Module):
         self.heads = Heads(config.heads, config.reach)
         self.gains, self.direct_gains = nn.Linear(c, view), nn.Linear(c, view)
         self.enter, self.enter_bias = Aligned(view, d, budget), nn.Linear(c, d)
-        directions = 2 if config.adjoint else 1
         self.scans = nn.ModuleList(
-            GreenScan(d, m, config.rank, c, budget=0.5 * budget) for _ in range(directions)
+            GreenScan(d, m, config.rank, c, 0.5 * budget, variant.guard)
+            for _ in range(variant.scans)
         )
-        self.from_scans = nn.ModuleList(Aligned(m, d, budget) for _ in range(directions))
+        self.from_scans = nn.ModuleList(Aligned(m, d, budget) for _ in range(variant.scans))
         self.across = Aligned(d, d, budget)
         self.up, self.up_bias = Aligned(d, d, budget), nn.Linear(c, d)
         self.down = Aligned(d, d, budget, gain=0.3)
@@ -178,8 +194,7 @@ class Look(nn.Module):
         seen = task.seen
         gained = view * torch.tanh(1.0 + self.gains(context))
         x = activation(self.enter(gained) + self.enter_bias(context)) * seen[..., None]
-        scans = [cast(GreenScan, scan) for scan in self.scans]
-        states = carried(scans, Path(x, task.gap, context, seen), task.ahead)
+        states = _scanned(self.scans, Path(x, task.gap, context, seen), task.ahead)
         v: Tensor = self.across(x)
         for part, state in zip(self.from_scans, states, strict=True):
             v = v + part(state)
@@ -200,13 +215,13 @@ class Look(nn.Module):
         context, view, v = stream
         start, level = task.prior.start, torch.exp(task.total)[..., None]
         straight = view * torch.tanh(1.0 + self.direct_gains(context))
-        change = self.last(v) + self.direct(straight) + 0.1 * self.base(context)
+        change = self.last(v) + self.direct(straight) + BASE_GAIN * self.base(context)
         after = bounded(law.log_ratio + share * change, start)
         moved = torch.exp(after) - torch.exp(law.log_ratio)
         tilt = self.tilt * (1.0 + 0.5 * torch.tanh(self.tilt_gains(context)))
         tilt = tilt + self.tilt_of_prior(start.clamp(-MAX_SIZE, MAX_SIZE)) * level
         free = self.free_shift(v)[..., 0] * share.mean(-1)
-        delta = _SHIFT_GAIN * 10.0 * free - (tilt * moved).sum(-1)
+        delta = SHIFT_GAIN * free - (tilt * moved).sum(-1)
         return Law(after, law.shift + level[..., 0] * delta)
 
 
@@ -225,17 +240,19 @@ class LawNetwork(nn.Module):
     """Looks at the misfits of quotes under a law, beginning with the prior's.
 
     Args:
-        config: Sizes and switches; the default ones if left out.
+        config: Sizes; the default ones if left out.
+        variant: What an ablation takes away; nothing if left out.
     """
 
     hats: Tensor
 
-    def __init__(self, config: LawConfig | None = None) -> None:
+    def __init__(self, config: LawConfig | None = None, variant: Variant | None = None) -> None:
         super().__init__()
         self.config = config = LawConfig() if config is None else config
-        self.geometry = Geometry(config)
-        self.looks = nn.ModuleList(Look(config) for _ in range(config.looks))
-        hats = torch.tensor(at_knots(config.places().double().numpy()), dtype=torch.float32)
+        self.variant = variant = Variant() if variant is None else variant
+        self.geometry = Geometry(config, variant)
+        self.looks = nn.ModuleList(Look(config, variant) for _ in range(config.looks))
+        hats = torch.tensor(at_knots(config.places()), dtype=torch.float32)
         self.register_buffer("hats", hats, persistent=False)
 
     def stages(self) -> Sequence[Look]:
@@ -249,25 +266,24 @@ class LawNetwork(nn.Module):
     def forward(self, task: LawTask) -> Proposal:
         """The laws of each chain."""
         config = self.config
-        laws = [prior_law(task.prior.start, task.total)]
+        laws = [Law(task.prior.start, task.shift)]
         share, context = self.open_to_change(task.prior), None
-        for look in self.stages():
+        for number, look in enumerate(self.stages()):
             law = laws[-1]
-            seen = price_law(law, task.total, task.k)
-            vega = law_vega(task.k, seen.x, task.total)
-            off = misfit(task.mid, seen.price, vega, task.quoted, config.largest_misfit)
-            x = task.k * torch.exp(-task.total)[..., None] if config.flat else seen.x
+            again = number > 0  # of the prior's law the task knows it already
+            seen = look_through(law, task, config.largest_misfit) if again else task.first
+            x = task.k * torch.exp(-task.total)[..., None] if self.variant.flat else seen.x
             mass = look.heads.masses(x, task.quoted)
             if context is None:
                 variance = (mass**2 * (task.relative**2)[..., None]).sum(-2)
-                noise = torch.sqrt(variance + _MIN_NOISE**2)
+                noise = torch.sqrt(variance + MIN_NOISE**2)
                 context = self.geometry(
                     task, mass.sum(-2), noise / (mass.sum(-2) + config.unread_mass)
                 )
             written = law.log_ratio - task.prior.start
             view = torch.cat(
                 [
-                    RESIDUAL_GAIN * read(mass, off, config.unread_mass),
+                    RESIDUAL_GAIN * read(mass, seen.off, config.unread_mass),
                     RESIDUAL_GAIN * written,
                     task.prior.start.clamp(-MAX_SIZE, MAX_SIZE),
                 ],
@@ -281,6 +297,38 @@ class LawNetwork(nn.Module):
         """``(B, L, n)`` share of a change that is made: little where the prior knows better."""
         off = torch.sqrt(torch.exp(2.0 * prior.doubt) + prior.miss**2) @ self.hats.T
         return off / (off + HALF_SETTLED_ERROR)
+
+
+def make_task(chain: Scaled, k: Tensor, mid: Tensor, prior: Kriged, largest: float) -> LawTask:
+    """The task of chains in their own units, in single precision.
+
+    Args:
+        chain: The chains.
+        k: ``(B, L, S)`` log-strikes.
+        mid: ``(B, L, S)`` mid prices, out of the money, in double precision.
+        prior: What the Gaussian process says at the places of the configuration.
+        largest: Size at which a misfit of log-volatility is cut.
+    """
+    prior = Kriged(*(part.double() for part in prior))
+    relative, total = torch.exp(chain.noise), chain.total.double()
+    law = prior_law(prior.start, total)
+    parts = (total, chain.gap, chain.ahead, k.double(), mid, relative, chain.quoted, law.shift)
+    empty = Seen(torch.zeros_like(mid), torch.zeros_like(mid))
+    task = LawTask._make([*parts, prior, empty])
+    task = task._replace(first=look_through(law, task, largest))
+    return LawTask.from_tensors(
+        [part if part.dtype == torch.bool else part.float() for part in task.to_tensors()]
+    )
+
+
+def activation(x: Tensor) -> Tensor:
+    """SiLU over its Lipschitz constant."""
+    return nn.functional.silu(x) / SILU
+
+
+def _scanned(parts: nn.ModuleList, path: Path, ahead: Tensor) -> list[Tensor]:
+    scans = [cast(GreenScan, part) for part in parts]
+    return scan(scans, path, ahead) if scans else []
 
 
 @lru_cache(maxsize=1)

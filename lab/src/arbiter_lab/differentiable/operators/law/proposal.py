@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from arbiter.operators.slope_head import KNOTS, MAX_LOG_RATIO, MAX_SLOPE, MIN_LOG_RATIO, MIN_SLOPE
-from arbiter_lab.differentiable.operators.prior.star_order_projection import isotonic
+from arbiter_lab.differentiable.operators.prior.star_order_projection import min_max
 from arbiter_lab.differentiable.pricing import normal
+from arbiter_lab.differentiable.pricing.knots import Knots
 from arbiter_lab.differentiable.pricing.transport import Transport
 
 UNQUOTED_WEIGHT = 1e-6  # of a maturity without quotes in the decoder: it follows the others
@@ -66,12 +67,18 @@ def prior_law(start: Tensor, total: Tensor) -> Law:
     return Law(start, -Transport(knots(), law.slopes(total)).log_mean)
 
 
-def price_law(law: Law, total: Tensor, k: Tensor) -> LawPrices:
+def price_law(law: Law, total: Tensor, k: Tensor, grid: Knots | None = None) -> LawPrices:
     """Prices of laws at log-strikes ``(B, L, P)``, by the integrals of the decoder.
 
     ``E(X − κ)+ = E X · E(X/E X − κ/E X)+``: the normalised law at strikes moved by its mean.
+
+    Args:
+        law: The laws.
+        total: ``(B, L)`` ``log(σ√T)``.
+        k: Log-strikes.
+        grid: The knots, prepared; what is compiled needs that.
     """
-    transport = Transport(knots(), law.slopes(total))
+    transport = Transport(knots() if grid is None else grid, law.slopes(total))
     log_mean = law.shift + transport.log_mean
     point = transport.at_strike(k - log_mean[..., None])
     price = transport.price_at(point, k >= 0.0) * torch.exp(log_mean)[..., None]
@@ -92,10 +99,12 @@ def martingale_defect(log_mean: Tensor, total: Tensor) -> Tensor:
 
 
 def order_defect(law: Law, total: Tensor) -> Tensor:
-    """``(B, L−1)`` mean fall of log-slopes from one maturity to the next, under a wide Gaussian."""
+    """``(B, L−1, n)`` falls of log-slopes to the next maturity, weighed by a wide Gaussian.
+
+    The mean of the weights is one.
+    """
     fall = (-torch.diff(law.log_ratio + total[..., None], dim=1)).clamp(min=0.0)
-    weight = _knot_weights(fall.device).to(fall.dtype)
-    return (fall * weight).sum(-1)
+    return fall * knot_weights(fall.device).to(fall.dtype)
 
 
 def decode(law: Law, total: Tensor, seen: Tensor) -> Tensor:
@@ -109,13 +118,15 @@ def decode(law: Law, total: Tensor, seen: Tensor) -> Tensor:
         total: ``(B, L)`` ``log(σ√T)``.
         seen: ``(B, L)`` maturities with quotes.
     """
-    log_slopes = law.log_ratio.double() + total.double()[..., None]
-    weight = (seen.double() + UNQUOTED_WEIGHT)[..., None].expand_as(log_slopes)
-    return torch.exp(isotonic(log_slopes, weight)).clamp(MIN_SLOPE, MAX_SLOPE)
+    log_slopes = (law.log_ratio.double() + total.double()[..., None]).mT  # (B, n, L)
+    weight = (seen.double() + UNQUOTED_WEIGHT)[:, None].expand_as(log_slopes)
+    ordered = min_max(log_slopes.flatten(0, 1), weight.flatten(0, 1)).view_as(log_slopes)
+    return torch.exp(ordered.mT).clamp(MIN_SLOPE, MAX_SLOPE)
 
 
 @lru_cache(maxsize=4)
-def _knot_weights(device: torch.device) -> Tensor:
+def knot_weights(device: torch.device) -> Tensor:
+    """``(n,)`` how much falling slopes count at each knot, of mean one."""
     with torch.inference_mode(False):
         weight = torch.exp(-0.5 * (knots() / ORDER_WIDTH) ** 2)
-        return (weight / weight.sum()).to(device)
+        return (weight / weight.mean()).to(device)

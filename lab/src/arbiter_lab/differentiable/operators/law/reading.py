@@ -15,10 +15,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from arbiter.operators.law.config import MIN_READ_VEGA, WIDTH_OVER_GAP
 from arbiter_lab.differentiable.pricing import normal
-
-WIDTH_OVER_GAP = 0.8  # widths before training, over the distance between heads
-MIN_READ_VEGA = 1e-12  # of the forward: cheaper quotes say nothing in single precision
 
 
 class Heads(nn.Module):

@@ -164,8 +164,14 @@ def isotonic(y: Tensor, weight: Tensor) -> Tensor:
     falling = (columns.diff(dim=-1) < 0.0).any(-1).nonzero()[:, 0]
     if len(falling) == 0:
         return y
-    some, load = columns[falling], weight.mT.flatten(0, 1)[falling]
-    sums, mass = (torch.nn.functional.pad(x.cumsum(1), (1, 0)) for x in (load * some, load))
+    ordered = min_max(columns[falling], weight.mT.flatten(0, 1)[falling])
+    found = columns.index_copy(0, falling, ordered)
+    return found.view(len(y), -1, y.shape[1]).mT
+
+
+def min_max(columns: Tensor, load: Tensor) -> Tensor:
+    """The formula of :func:`isotonic` for columns ``(N, L)`` with weights ``(N, L)``."""
+    sums, mass = (torch.nn.functional.pad(x.cumsum(1), (1, 0)) for x in (load * columns, load))
     within = mass[:, None, 1:] - mass[:, :-1, None]
     mean = (sums[:, None, 1:] - sums[:, :-1, None]) / within
     speaks = (within > 0.0) & torch.ones_like(mean[0], dtype=torch.bool).triu()
@@ -174,9 +180,7 @@ def isotonic(y: Tensor, weight: Tensor) -> Tensor:
     there = load > 0.0
     low = torch.where(there, mean, -torch.inf).cummax(1).values
     high = torch.where(there, mean, torch.inf).flip(1).cummin(1).values.flip(1)
-    ordered = torch.where(there, mean, torch.clamp(some, low, high)).cummax(1).values
-    found = columns.index_copy(0, falling, ordered)
-    return found.view(len(y), -1, y.shape[1]).mT
+    return torch.where(there, mean, torch.clamp(columns, low, high)).cummax(1).values
 
 
 @lru_cache(maxsize=8)
