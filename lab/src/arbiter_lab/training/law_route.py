@@ -50,7 +50,7 @@ from arbiter_lab.training.objective import BAND_COUNT, average_by_band, robust_l
 
 MARTINGALE_TOLERANCE, ORDER_TOLERANCE = 1e-3, 1e-4  # of σ√T, and of log-slopes
 # fixed multipliers; with a saddle the boxes end at a multiple of these
-MARTINGALE_PRICE, ORDER_PRICE, PRICE_RANGE = 5e-4, 1.5e-4, 20.0
+MARTINGALE_PRICE, ORDER_PRICE, PRICE_RANGE = 5e-4, 1.5e-4, 10.0
 _ERROR_FLOOR, _MAX_RELATIVE = 1e-3, 4.0  # errors that nobody minds; of volatility over reference
 _MIN_PRICE = 1e-30
 

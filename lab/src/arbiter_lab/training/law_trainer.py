@@ -172,4 +172,3 @@ def discretised(law: Law, total: Tensor) -> tuple[Tensor, Tensor]:
     at = x.to(transport.b.device).expand(*total.shape, -1)
     k = transport.at_coordinate(at).k + (law.shift + transport.log_mean)[..., None]
     return (mass / mass.sum()).to(k).expand_as(k), torch.exp(k)
-
