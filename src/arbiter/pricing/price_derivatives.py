@@ -86,6 +86,7 @@ class QuotePrices(NamedTuple):
     segment: Indices  # (m,) of N+1, the tails first and last
     moments: Array  # (3, m) of the part of the segment on the far side of the strike
     share: Array  # (m,) ∫ of e^s φ beyond the strike over M
+    x: Array  # (m,) Gaussian percentile of the strike
 
 
 class OtmPricer:
@@ -114,8 +115,8 @@ class OtmPricer:
                 stays the call or put that it was. None for no move.
         """
         count = self.k.size
-        room = np.empty((5, count))
-        found = QuotePrices(room[0], np.empty(count, dtype=np.int64), room[1:4], room[4])
+        room = np.empty((6, count))
+        found = QuotePrices(room[0], np.empty(count, dtype=np.int64), room[1:4], *room[4:])
         k = self.k if moved is None else moved
         fill_quote_prices(self.line, slices, self.slice_of, (k, self.sign), found)
         return found
@@ -257,6 +258,7 @@ def fill_quote_prices(
             out.share[here] = (mass[i] + beyond) / mean
         for i in range(count):
             here = base + i
+            out.x[here] = x[i]
             paid = exp(k[here]) * normal.cdf(-sign[here] * x[i])
             out.price[here] = sign[here] * (out.share[here] - paid)
 

@@ -40,6 +40,7 @@ WIDTH_OVER_GAP = 0.8  # widths of heads before training, over the distance betwe
 BASE_GAIN = 0.1  # of what the geometry alone writes
 SHIFT_GAIN = 0.05  # of the shift that is not the mean's
 SILU = 1.1  # slopes of x·sigmoid(x)·SILU⁻¹ are at most one
+DIRECTIONS = 2  # of the scans: from short to long maturities, and back
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ import numpy as np
 
 from arbiter.compiled import compiled
 from arbiter.conventions import Array, Indices
+from arbiter.operators.law.single_precision import softplus32
 from arbiter.operators.matrix_products import LinearMap, Rough
 from arbiter.operators.network.config import Config
-from arbiter.operators.network.single_precision import softplus32
 from arbiter.operators.network.weights import Weights
 from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO, Scaled
 

@@ -28,7 +28,7 @@ from arbiter.operators.law.config import (
     SILU,
     LawConfig,
 )
-from arbiter.operators.network.geometry_stream import at_knots
+from arbiter.operators.law.network import at_knots
 from arbiter.operators.slope_head import KNOTS
 from arbiter_lab.differentiable.operators.law.green_scan import GreenScan, Path, scan
 from arbiter_lab.differentiable.operators.law.proposal import Law, price_law, prior_law

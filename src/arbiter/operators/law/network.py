@@ -1,0 +1,262 @@
+"""The network: looks that read a law's misfits, scan them and write a change.
+
+Two streams. *Geometry* says where quotes are and how good; an ordinary network of it selects.
+*Values* go through aligned maps, activations of slope at most one and the scans alone. What a look
+writes is shrunk to the prior where the prior knows better.
+
+Here it only runs; :mod:`arbiter_lab.differentiable.operators.law` has the same parts with
+gradients. Maps are in single precision, the law in double.
+
+Shapes: B chains of L slices, N quotes of all chains, H heads, n knots, c width of the geometry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from arbiter.conventions import Array
+from arbiter.operators import slope_head
+from arbiter.operators.law.config import (
+    BASE_GAIN,
+    DIRECTIONS,
+    HALF_SETTLED_ERROR,
+    MAX_SIZE,
+    RESIDUAL_GAIN,
+    SHIFT_GAIN,
+    SILU,
+    LawConfig,
+)
+from arbiter.operators.law.green_scan import GreenScans, Walk
+from arbiter.operators.law.proposal import Law, LawPrices, price_law, prior_law
+from arbiter.operators.law.reading import Heads, Reading, law_vega, misfit
+from arbiter.operators.law.weights import Weights, select_weights
+from arbiter.operators.matrix_products import LinearMap, Rough
+from arbiter.operators.prior.gaussian_process import Kriged
+from arbiter.operators.prior.reference_volatility import Scaled
+from arbiter.operators.slope_head import KNOTS
+from arbiter.pricing import black
+
+
+class LawTask(NamedTuple):
+    """Chains in their own units, with their prior.
+
+    Attributes:
+        chain: The chains.
+        mid: ``(N,)`` mid prices, out of the money.
+        prior: What the Gaussian process says.
+    """
+
+    chain: Scaled
+    mid: Array
+    prior: Kriged
+
+    @staticmethod
+    def from_chain(chain: Scaled, prior: Kriged) -> LawTask:
+        """The task of chains."""
+        quotes = chain.quotes
+        T = quotes.T.ravel()[quotes.row]
+        return LawTask(chain, black.otm(quotes.k, quotes.iv * np.sqrt(T)), prior)
+
+
+class Proposal(NamedTuple):
+    """What the network says of a batch.
+
+    Attributes:
+        laws: The law after each look, the prior's first.
+        seen: What the law before the last look made of the quotes.
+    """
+
+    laws: tuple[Law, ...]
+    seen: LawPrices
+
+    @property
+    def law(self) -> Law:
+        """The last one."""
+        return self.laws[-1]
+
+
+class Geometry:
+    """The geometry stream: what each slice can know, and what its neighbours can.
+
+    Args:
+        weights: Of the stream.
+        config: Of the network.
+    """
+
+    def __init__(self, weights: Weights, config: LawConfig) -> None:
+        self.own = _affine(weights, "own")
+        self.mix = _affine(weights, "mix")
+        self.carry = GreenScans(_parts(weights, "carry"), np.float32)
+        bias = self.carry.select_bias.astype(np.float32)
+        self.select = LinearMap.from_weight(self.carry.select.astype(np.float32), bias)
+        weight = weights["join.weight"].astype(np.float32)
+        ends = config.context + config.state * np.arange(DIRECTIONS)
+        first, *states = np.split(weight, ends, 1)
+        join = np.concatenate([first, self.carry.take_states(states)], 1)
+        self.join = LinearMap.from_weight(join, weights["join.bias"].astype(np.float32))
+
+    def __call__(self, task: LawTask, reading: Reading, walk: Walk) -> Rough:
+        """``(B, L, c)`` of each slice among its neighbours."""
+        chain, prior = task.chain, task.prior
+        count = np.diff(chain.quotes.ends)
+        slices = [
+            0.5 * (chain.total.ravel() + 2.5),
+            chain.gap.ravel(),
+            0.4 * np.log(count + 1.0) - 1.0,
+            count > 0,
+        ]
+        told = [0.5 * (prior.doubt + 6.0), np.clip(prior.smile, -MAX_SIZE, MAX_SIZE)]
+        parts = [
+            2.0 * reading.mass - 1.0,
+            0.4 * np.log(reading.noise) + 2.0,
+            *(part.reshape(count.size, -1) for part in told),
+            np.stack(slices, 1),
+        ]
+        own = silu(self.own(np.concatenate(parts, 1, dtype=np.float32)))
+        own = (silu(self.mix(own)) + own).reshape(*walk.seen.shape, -1)
+        states = self.carry(own, self.select(own), walk)
+        return np.asarray(own + silu(self.join(np.concatenate([own, states], -1))))
+
+
+class Look:
+    """One look: a view of misfits is entered, scanned, mixed and written.
+
+    Args:
+        weights: Of the look.
+        config: Of the network.
+    """
+
+    def __init__(self, weights: Weights, config: LawConfig) -> None:
+        self.heads = Heads(select_weights(weights, "heads"), config.unread_mass)
+        self.scans = GreenScans(_parts(weights, "scans"), np.float32, gain=1.0 / SILU)
+        outs = [weights[f"from_scans.{i}.weight"].astype(np.float32) for i in range(DIRECTIONS)]
+        across = weights["across.weight"].astype(np.float32) / np.float32(SILU)
+        onward = np.concatenate([across, self.scans.take_states(outs)], 1)
+        self.onward = LinearMap.from_weight(onward)
+        self.enter, self.up, self.direct = (
+            _affine(weights, name, biased=False) for name in ("enter", "up", "direct")
+        )
+        down = weights["down.weight"].astype(np.float32) / np.float32(SILU)
+        self.down = LinearMap.from_weight(down)
+        last = np.concatenate([weights["last.weight"], weights["free_shift.weight"]])
+        self.last = LinearMap.from_weight(last.astype(np.float32))
+        self.tilt = weights["tilt"].astype(np.float64)
+        self.tilt_of_prior = weights["tilt_of_prior.weight"].astype(np.float64)
+        # all that takes the context, in two maps: gains, and the rest
+        self.gains, self.gain_ends = _join_maps(
+            [(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in _GAINS]
+        )
+        told = [(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in _TOLD]
+        told.append((self.scans.select, self.scans.select_bias))
+        self.told, self.told_ends = _join_maps(told)
+
+    def __call__(
+        self, law: Law, task: LawTask, reading: Reading, streams: tuple[Rough, Walk, Array]
+    ) -> Law:
+        """The law after this look.
+
+        Args:
+            law: Before.
+            task: The chains.
+            reading: What is read under that law.
+            streams: The context ``(B, L, c)``, the walk, and ``(B, L, n)`` which share of a change
+                is made.
+        """
+        (context, walk, share), start = streams, task.prior.start
+        enter_bias, up_bias, base, choice = np.split(self.told(context), self.told_ends, -1)
+        gains = self.gains(context)
+        entering, direct, leaning = np.split(gains, self.gain_ends, -1)
+        leaned = np.clip(start, -MAX_SIZE, MAX_SIZE)
+        said = reading.said.reshape(*walk.seen.shape, -1)
+        parts = [RESIDUAL_GAIN * said, RESIDUAL_GAIN * (law.log_ratio - start), leaned]
+        view = np.concatenate(parts, -1, dtype=np.float32)
+        x = silu(self.enter(view * np.tanh(np.float32(1.0) + entering)) + enter_bias)
+        x *= walk.seen[..., None]
+        v = self.onward(np.concatenate([x, self.scans(x, choice, walk)], -1))
+        v = v + self.down(silu(self.up(v) + up_bias))
+        change = self.last(v)
+        straight = self.direct(view * np.tanh(np.float32(1.0) + direct))
+        written = change[..., :-1] + straight + np.float32(BASE_GAIN) * base
+        after = slope_head.bounded(law.log_ratio + share * written, start)
+        # what that does to the mean, as far as it was learned
+        level = np.exp(task.chain.total)[..., None]
+        moved = np.exp(after) - np.exp(law.log_ratio)
+        tilt = self.tilt * (1.0 + 0.5 * np.tanh(leaning))
+        tilt = tilt + np.einsum("blm,nm->bln", leaned, self.tilt_of_prior) * level
+        free = change[..., -1] * share.mean(-1)
+        delta = SHIFT_GAIN * free - (tilt * moved).sum(-1)
+        return Law(after, law.shift + level[..., 0] * delta)
+
+
+_GAINS = ("gains", "direct_gains", "tilt_gains")
+_TOLD = ("enter_bias", "up_bias", "base")
+
+
+class LawNetwork:
+    """Looks at the misfits of quotes under a law, beginning with the prior's.
+
+    Args:
+        weights: As :func:`arbiter.operators.law.weights.describe_weights` lists them.
+        config: Sizes.
+    """
+
+    def __init__(self, weights: Weights, config: LawConfig) -> None:
+        self.config, self.places = config, config.places()
+        self.geometry = Geometry(select_weights(weights, "geometry"), config)
+        parts = (select_weights(weights, f"looks.{i}") for i in range(config.looks))
+        self.looks = [Look(part, config) for part in parts]
+        self.hats = at_knots(self.places)
+
+    def __call__(self, task: LawTask) -> Proposal:
+        """The laws of each chain."""
+        chain, prior, config = task.chain, task.prior, self.config
+        quotes, relative = chain.quotes, np.exp(chain.noise)
+        laws, share, context = [prior_law(prior.start, chain.total)], self.open(prior), None
+        walk = Walk(np.stack([chain.gap, chain.ahead]).astype(np.float32), quotes.listed)
+        per_quote = chain.total.ravel()[quotes.row]
+        for look in self.looks:
+            seen = price_law(laws[-1], chain.total, quotes.row, quotes.k)
+            vega = law_vega(quotes.k, seen.x, per_quote)
+            off = misfit(task.mid, seen.price, vega, config.largest_misfit)
+            reading = look.heads.read(seen.x, off, relative, quotes.ends)
+            if context is None:
+                context = self.geometry(task, reading, walk)
+            laws.append(look(laws[-1], task, reading, (context, walk, share)))
+        return Proposal(tuple(laws), seen)
+
+    def open(self, prior: Kriged) -> Array:
+        """``(B, L, n)`` share of a change that is made: little where the prior knows better."""
+        error = np.sqrt(np.exp(2.0 * prior.doubt) + prior.miss**2)
+        off = np.einsum("blh,nh->bln", error, self.hats)  # by one thread
+        return np.asarray(off / (off + HALF_SETTLED_ERROR))
+
+
+def at_knots(place: Array) -> Array:
+    """``(n, P)`` from places to the knots whose deviations are theirs, linear between."""
+    zeta = np.clip(np.arcsinh(np.array(KNOTS)), place[0], place[-1])
+    away = np.abs(zeta[:, None] - place) / (place[1] - place[0])
+    return np.asarray(np.maximum(1.0 - away, 0.0))
+
+
+def silu(x: Rough) -> Rough:
+    """``x/(1 + e^{−x})``."""
+    return np.asarray(x / (1.0 + np.exp(-x)))
+
+
+def _parts(weights: Weights, name: str) -> list[dict[str, Rough]]:
+    return [select_weights(weights, f"{name}.{i}") for i in range(DIRECTIONS)]
+
+
+def _affine(weights: Weights, name: str, *, biased: bool = True) -> LinearMap:
+    bias = weights[f"{name}.bias"].astype(np.float32) if biased else None
+    return LinearMap.from_weight(weights[f"{name}.weight"].astype(np.float32), bias)
+
+
+def _join_maps(maps: Sequence[tuple[Rough, Rough]]) -> tuple[LinearMap, Array]:
+    """One map of several from the same input, and where the outputs of each but the last end."""
+    weight, bias = (np.concatenate(part).astype(np.float32) for part in zip(*maps, strict=True))
+    ends = np.cumsum([len(own) for _, own in maps])[:-1]
+    return LinearMap.from_weight(weight, bias), ends
