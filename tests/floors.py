@@ -162,7 +162,7 @@ LAYERS = {
         "checkpoint domain matrix_products quote_rows slope_head workers",
         "prior",
         "network",
-        "domain_features operator_surface second_component vix_head heston_guide",
+        "domain_features operator_surface vix_head",
         "residuals",
         "pretrained",
     ],

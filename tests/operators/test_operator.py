@@ -297,8 +297,8 @@ def test_a_short_chain_beside_a_deep_one_is_as_alone(operator: Operator) -> None
     """What fills it up to the depth of the other stays within reach."""
     short = smiles(np.array([2.0]), strikes=9, level=0.6)
     deep = smiles(np.geomspace(0.02, 3.0, 80), strikes=9)
-    alone = operator(short, components=1)
-    found = operator.many([short, deep], components=1)[0]
+    alone = operator(short)
+    found = operator.many([short, deep])[0]
     np.testing.assert_allclose(found.slopes, alone.slopes, rtol=1e-5)
     assert np.ptp(alone.slopes) > 1e-3
 

@@ -159,8 +159,8 @@ def _require_method_options(method: str, components: int, roughness: str) -> Non
     """Refuse options of the fit that the method does not have."""
     if method != "fit" and components != 1:
         exit_bad_input(
-            f"--components {components} with --method {method}: how many components its surface "
-            "has is the operator's choice; leave it at 1, or take --method fit"
+            f"--components {components} with --method {method}: a surface of the operator has "
+            "one component; leave it at 1, or take --method fit"
         )
     if method == "operator" and roughness != "likelihood":
         exit_bad_input(

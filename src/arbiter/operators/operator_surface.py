@@ -31,11 +31,10 @@ class OperatorResult:
         model: Hash of the weights.
         lipschitz: Certified bound of the move of any log-slope of the pass when every
             log-volatility of the quotes moves by at most one, for given strikes, maturities,
-            spreads and reference. None for a surface of two components, of which it says nothing.
-        components: Of the surface: 1 for the pass itself, 2 where a second one followed.
+            spreads and reference. None in files of earlier versions with two components.
         residuals: ``(m,)`` (model − mid) / half-spread of each quote, in the quotes' order.
         reference: ``(L,)`` the volatility that each slice was divided by.
-        traits: The numbers that the domain is judged by, those of the pass.
+        traits: The numbers that the domain is judged by.
         seconds: Wall time; of a batch's pass its share.
         vix: How its VIX slices sit in the quotes on the VIX; None without any.
         warnings: What a reader of the surface should know, as sentences; each is logged as well.
@@ -43,7 +42,6 @@ class OperatorResult:
 
     model: str
     lipschitz: float | None
-    components: int
     residuals: Array
     reference: Array
     traits: Mapping[str, float]
@@ -56,7 +54,6 @@ class OperatorResult:
         about: dict[str, Any] = {
             "model": self.model,
             "lipschitz": self.lipschitz,
-            "components": self.components,
             "seconds": self.seconds,
         }
         return about if self.vix is None else about | {"vix": self.vix.to_dict()}
@@ -64,7 +61,7 @@ class OperatorResult:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OperatorSurface(Surface):
-    """A :class:`~arbiter.surface.Surface` from one pass of the operator, and what may follow it.
+    """A :class:`~arbiter.surface.Surface` from one pass of the operator.
 
     Copies, other processes and files keep the result, files without its seconds. Asked about the
     VIX without having seen a quote on it, it answers with the law that
@@ -90,7 +87,6 @@ class OperatorSurface(Surface):
         plain = {
             "model": found.model,
             "lipschitz": found.lipschitz,
-            "components": found.components,
             "traits": found.traits,
             "vix": None if vix is None else vix.to_dict(),
             "warnings": list(found.warnings),
@@ -109,7 +105,6 @@ class OperatorSurface(Surface):
         result = OperatorResult(
             model=str(plain["model"]),
             lipschitz=None if lipschitz is None else float(lipschitz),
-            components=int(plain["components"]),
             residuals=freeze_array(arrays["residuals"]),
             reference=freeze_array(arrays["reference"]),
             traits=read_traits(plain["traits"]),
