@@ -163,6 +163,7 @@ LAYERS = {
         "prior",
         "network",
         "domain_features operator_surface vix_head",
+        "chain_pass fallback",
         "residuals",
         "pretrained",
     ],

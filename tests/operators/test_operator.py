@@ -230,7 +230,7 @@ def test_pretrained_is_loaded_once() -> None:
 @pytest.mark.parametrize("bad", [None, 3, {"T": [1.0]}, "quotes.csv"])
 def test_what_is_not_quotes_is_refused(operator: Operator, bad: object) -> None:
     with pytest.raises(ValueError, match="is not Quotes: a chain has quotes"):
-        operator(bad)  # type: ignore[arg-type]
+        operator(bad)  # type: ignore[call-overload]
 
 
 def test_too_few_quotes_are_refused_and_named(operator: Operator, quotes: Quotes) -> None:

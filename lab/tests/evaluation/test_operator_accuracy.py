@@ -62,7 +62,7 @@ def ten_off(answers: Sequence[CaseScore]) -> list[CaseScore]:
 
 
 def test_unseen_surfaces_are_met_and_free_of_arbitrage() -> None:
-    """6 bp on all points, 6.5 on those without a quote, a third of the surfaces of another family."""
+    """6 bp on all points, 6.5 where no quote is; a third of the surfaces of another family."""
     cases = stored_surfaces.load_unseen_surfaces(UNSEEN)
     answers = evaluate(cases, select_methods(["operator"], load_operator())).answers["operator"]
     assert missed(cases, answers, ON_UNSEEN) == set()

@@ -22,6 +22,9 @@ from arbiter.vix.prior import VixPrior, vix_prior
 
 logger = logging.getLogger(__name__)
 
+OPERATOR, PRIOR = "operator", "prior"  # which path answered; a fit says "fit"
+_MIN_OPERATOR_SHARE = 0.5  # share of the network's change, below which the answer is the prior's
+
 
 @dataclass(frozen=True, eq=False)
 class OperatorResult:
@@ -35,6 +38,8 @@ class OperatorResult:
         residuals: ``(m,)`` (model − mid) / half-spread of each quote, in the quotes' order.
         reference: ``(L,)`` the volatility that each slice was divided by.
         traits: The numbers that the domain is judged by.
+        share: Part of the network's change that is in the surface, from 0 for the prior alone to
+            1 (:mod:`arbiter.operators.prior.shrinkage`). It is continuous in the quotes.
         seconds: Wall time; of a batch's pass its share.
         vix: How its VIX slices sit in the quotes on the VIX; None without any.
         warnings: What a reader of the surface should know, as sentences; each is logged as well.
@@ -45,13 +50,24 @@ class OperatorResult:
     residuals: Array
     reference: Array
     traits: Mapping[str, float]
+    share: float
     seconds: float
     vix: VixResult | None = None
     warnings: tuple[str, ...] = ()
 
+    @property
+    def path(self) -> str:
+        """Which path answered: ``"operator"``, or ``"prior"`` where most of its change is not made.
+
+        The name follows from :attr:`share` and moves no price.
+        """
+        return OPERATOR if self.share >= _MIN_OPERATOR_SHARE else PRIOR
+
     def to_dict(self) -> dict[str, Any]:
-        """Network, constant, time, and how the VIX sits where it was quoted, as plain values."""
+        """Path, network, constant, time, and how VIX slices sit in quotes, as plain values."""
         about: dict[str, Any] = {
+            "path": self.path,
+            "share": self.share,
             "model": self.model,
             "lipschitz": self.lipschitz,
             "seconds": self.seconds,
@@ -88,6 +104,7 @@ class OperatorSurface(Surface):
             "model": found.model,
             "lipschitz": found.lipschitz,
             "traits": found.traits,
+            "share": found.share,
             "vix": None if vix is None else vix.to_dict(),
             "warnings": list(found.warnings),
             "domain": None if report is None else report.to_dict(),
@@ -108,6 +125,7 @@ class OperatorSurface(Surface):
             residuals=freeze_array(arrays["residuals"]),
             reference=freeze_array(arrays["reference"]),
             traits=read_traits(plain["traits"]),
+            share=float(plain.get("share", 1.0)),  # files of earlier versions have none
             seconds=0.0,
             vix=VixResult.from_stored(plain["vix"], arrays),
             warnings=tuple(str(sentence) for sentence in plain["warnings"]),

@@ -80,6 +80,7 @@ def build_summary(
         "iv_rmse_half_spreads_2sd": scored.iv_rmse_half_spreads,
         "score": score_by_maturity(answer.surface, quotes).to_dict(),
         **how,
+        "path": answer.surface.result.path,
         "expiries_left_out": list_left_out(quotes),
         "exclusions": dict(quotes.counts().select("reason", "quotes").iter_rows()),
         "source": read.name,
