@@ -155,7 +155,7 @@ def training_tables(laws: Laws, count: int, seed: int) -> list[tuple[Table, Batc
 
 def traits_of(operator: Operator, chains: Sequence[Quotes]) -> list[dict[str, float]]:
     """Traits of every chain, which are those of the pass."""
-    return [dict(surface.result.traits) for surface in operator.many(chains, components=1)]
+    return [dict(surface.result.traits) for surface in operator.many(chains)]
 
 
 def alarmed(operator: Operator, chains: Sequence[Quotes]) -> tuple[float, Counter[str]]:
@@ -164,7 +164,7 @@ def alarmed(operator: Operator, chains: Sequence[Quotes]) -> tuple[float, Counte
     outside = 0
     for quotes in chains:
         try:
-            report = operator(quotes, components=1).domain
+            report = operator(quotes).domain
         except ValueError:  # refused outright, which is louder than an alarm
             outside += 1
             names["refused"] += 1

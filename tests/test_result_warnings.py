@@ -19,7 +19,6 @@ from arbiter import scoring
 from arbiter.chains import read_chain
 from arbiter.conventions import Array
 from arbiter.data import example_chain_path
-from arbiter.operators import second_component
 from arbiter.operators.operator_surface import OperatorSurface
 from arbiter.operators.pretrained import Operator
 from arbiter.pipeline import Job, run_job
@@ -126,22 +125,6 @@ def test_the_operator_knows_that_quotes_are_unlike_its_own(quotes: Quotes) -> No
     assert surface.result.warnings == (f"quotes {surface.domain}",)
     assert operator.refine(odd, surface).result.warnings == surface.result.warnings
     assert "warnings" not in surface.result.to_dict()
-
-
-def test_a_search_for_a_second_component_says_why_it_failed(
-    quotes: Quotes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: object, **__: object) -> None:
-        raise ValueError("no start")
-
-    surface = ab.example()
-    price = 0.5 * surface.otm(quotes.k, quotes.T)  # far from every quote
-    one = second_component.NetworkPass(surface, price, strained=9.0, out_of_line=0.0)
-    calm = one._replace(strained=0.0)
-    monkeypatch.setattr(second_component, "fit", fails)
-    assert second_component.choose_components(quotes, calm).warnings == ()
-    (missing,) = second_component.choose_components(quotes, one).warnings
-    assert missing == "a second component was looked for and not found: no start"
 
 
 def test_the_index_knows_what_it_passed_over(month: Path) -> None:

@@ -17,7 +17,7 @@ FIXED = [
     "iv_rmse_bp_2sd", "vix", "vix_surface", "certificate", "iterations", "seconds",
 ]  # fmt: skip
 BESIDE = {
-    "model", "lipschitz", "components", "seconds", "inside_bid_ask", "iv_rmse_bp_2sd",
+    "path", "share", "model", "lipschitz", "seconds", "inside_bid_ask", "iv_rmse_bp_2sd",
     "iv_rmse_half_spreads_2sd", "vix_surface", "domain",
 }  # fmt: skip
 
@@ -65,6 +65,9 @@ def test_every_method_gives_the_same_fields(made: dict[str, tuple[Path, Result]]
     assert set(printed["operator"]["operator"]) == BESIDE
     assert printed["operator"]["iterations"] == 0
     assert printed["operator"]["vix_error"] is None
+    assert {m: each["path"] for m, each in printed.items()} == {
+        "fit": "fit", "operator": "operator", "both": "fit",
+    }  # fmt: skip
     assert printed["operator"]["options"] is None
 
 
@@ -93,8 +96,6 @@ def test_both_refines_and_shows_the_operator_beside(
     # folds tell how much of the quotes' noise is in the operator, and errors contain it
     for made_by in (fit, both):
         assert not any("standard errors are too small" in note for note in made_by["notes"])
-    assert 0.0 <= both["heston"]["weight"] <= 1.0
-    assert fit["heston"] is None
 
 
 def test_the_report_says_which_method_and_whether_it_knows_such_quotes(
@@ -104,6 +105,7 @@ def test_the_report_says_which_method_and_whether_it_knows_such_quotes(
     assert "Operator, then fit" in page
     assert "Operator&#39;s domain" in page
     assert json.loads(made["both"][1].stdout)["operator"]["model"] in page
+    assert "operator: path" in page
 
 
 def test_a_chain_that_the_operator_does_not_know_exits_1(small: Path, tmp_path: Path) -> None:
@@ -121,14 +123,15 @@ def test_a_chain_that_the_operator_does_not_know_exits_1(small: Path, tmp_path: 
     assert any("unlike the training universe" in warning for warning in printed["warnings"])
     shown = run("fit", path, "--method", "operator", "--out", tmp_path / "out", "--no-report")
     assert "unlike the training universe" in shown.stdout.replace("\n", " ")
+    assert re.search(r"answered by +(operator|prior); ", shown.stdout)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--method", "magic"], "--method magic is not known"),
-        (["--method", "both", "--components", 2], "is the operator's choice"),
-        (["--method", "operator", "--components", 2], "is the operator's choice"),
+        (["--method", "both", "--components", 2], "of the operator has one component"),
+        (["--method", "operator", "--components", 2], "of the operator has one component"),
         (["--method", "operator", "--roughness", "gcv"], "has no roughness to choose"),
     ],
 )

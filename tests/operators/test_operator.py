@@ -230,7 +230,7 @@ def test_pretrained_is_loaded_once() -> None:
 @pytest.mark.parametrize("bad", [None, 3, {"T": [1.0]}, "quotes.csv"])
 def test_what_is_not_quotes_is_refused(operator: Operator, bad: object) -> None:
     with pytest.raises(ValueError, match="is not Quotes: a chain has quotes"):
-        operator(bad)  # type: ignore[arg-type]
+        operator(bad)  # type: ignore[call-overload]
 
 
 def test_too_few_quotes_are_refused_and_named(operator: Operator, quotes: Quotes) -> None:
@@ -297,8 +297,8 @@ def test_a_short_chain_beside_a_deep_one_is_as_alone(operator: Operator) -> None
     """What fills it up to the depth of the other stays within reach."""
     short = smiles(np.array([2.0]), strikes=9, level=0.6)
     deep = smiles(np.geomspace(0.02, 3.0, 80), strikes=9)
-    alone = operator(short, components=1)
-    found = operator.many([short, deep], components=1)[0]
+    alone = operator(short)
+    found = operator.many([short, deep])[0]
     np.testing.assert_allclose(found.slopes, alone.slopes, rtol=1e-5)
     assert np.ptp(alone.slopes) > 1e-3
 

@@ -315,7 +315,7 @@ def test_two_components_are_a_fit_that_starts_there(operator: Operator) -> None:
     double = fit(quotes, options=two)
     for found, wanted in (
         (operator.refine(quotes, options=two), fit(quotes, options=two, start=operator(quotes))),
-        (operator.refine(quotes, double), fit(quotes, options=two, start=double)),
+        (operator.refine(quotes, double, two), fit(quotes, options=two, start=double)),
     ):
         np.testing.assert_array_equal(found.slopes, wanted.slopes)
         assert found.info["operator"]["model"] == operator.model

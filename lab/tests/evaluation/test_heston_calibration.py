@@ -103,17 +103,6 @@ def test_another_market_does_not_pass_for_hestons() -> None:
     assert float(np.mean(found.residuals**2)) > 10.0
 
 
-def test_one_expiry_leaves_folds_near_the_market() -> None:
-    """Speed and mean of the variance are not determined, and no step may run away with them."""
-    quotes = heston_surface(1, hard=True).quotes
-    one = quotes.select(quotes.expiry == 8)
-    found = calibrate(one, one.half_spread)
-    assert found is not None
-    heston, missed = found.refit_without(np.arange(len(one)) % 4 == 0)
-    assert np.abs(coordinates_from_parameters(astuple(heston)) - found.at).max() < 3.0
-    assert np.abs(missed).max() < 10.0
-
-
 def test_threads_find_the_same_and_leave_warnings_alone() -> None:
     quotes = heston_surface(0, hard=True).quotes
     filters = list(warnings.filters)
@@ -127,26 +116,6 @@ def test_levels_that_are_no_numbers_are_not_calibrated_to() -> None:
     quotes = exact(MILDEST)
     vars(quotes)["iv_mid"] = np.full(len(quotes), np.nan)
     assert calibrate(quotes, quotes.half_spread) is None
-
-
-def test_quotes_left_out_are_predicted_as_by_another_calibration() -> None:
-    quotes = heston_surface(3, hard=True).quotes
-    out = np.arange(len(quotes)) % 4 == 1
-    found = calibrate(quotes, quotes.half_spread)
-    rest = quotes.select(~out)
-    again = calibrate(rest, rest.half_spread)
-    assert found is not None
-    assert again is not None
-    heston, missed = found.refit_without(out)
-    T_out, k_out = quotes.T[out], quotes.k[out]
-    price = np.concatenate(
-        [again.heston.otm(k_out[T_out == t], t) for t in np.unique(T_out).tolist()]
-    )
-    plainly = (price - quotes.mid[out]) / quotes.half_spread[out]
-    np.testing.assert_allclose(missed, plainly, atol=0.1)
-    np.testing.assert_allclose(astuple(heston), astuple(again.heston), rtol=0.1)
-    # and not as by that of all quotes, which has seen them
-    assert float(np.sum(missed**2)) > float(np.sum(found.residuals[out] ** 2))
 
 
 def test_coordinates_are_those_of_a_market() -> None:

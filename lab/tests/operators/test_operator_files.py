@@ -111,7 +111,7 @@ def refused(path: Path, told: str) -> None:
 
 def test_the_file_that_says_the_truth_is_loaded(small: Path, tmp_path: Path) -> None:
     operator = Operator.load(small)
-    report = operator(ab.example_chain().quotes(), components=1).domain
+    report = operator(ab.example_chain().quotes()).domain
     assert report is not None
     assert report.inside
     assert operator.card["domain"] == LIMITS
@@ -141,7 +141,7 @@ def test_no_limits_are_no_alarms(tmp_path: Path) -> None:
     none: list[object] = [None, {}]
     for domain in none:
         path = hostile(tmp_path / "x.safetensors", {}, domain=domain)
-        assert Operator.load(path)(ab.example_chain().quotes(), components=1).domain is None
+        assert Operator.load(path)(ab.example_chain().quotes()).domain is None
 
 
 @pytest.mark.parametrize(

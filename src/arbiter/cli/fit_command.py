@@ -159,8 +159,8 @@ def _require_method_options(method: str, components: int, roughness: str) -> Non
     """Refuse options of the fit that the method does not have."""
     if method != "fit" and components != 1:
         exit_bad_input(
-            f"--components {components} with --method {method}: how many components its surface "
-            "has is the operator's choice; leave it at 1, or take --method fit"
+            f"--components {components} with --method {method}: a surface of the operator has "
+            "one component; leave it at 1, or take --method fit"
         )
     if method == "operator" and roughness != "likelihood":
         exit_bad_input(
@@ -332,6 +332,7 @@ def _print_outcome(outcome: FitOutcome, out: Path) -> None:
         numbers.add_row(name, text)
     numbers.add_row("certificate", _describe_certificate(outcome))
     if s["operator"] is not None:
+        numbers.add_row("answered by", _describe_path(s["path"], s["operator"]["share"]))
         numbers.add_row("domain", _describe_domain(s["operator"]["domain"]))
     if s["method"] == "both":
         alone = s["operator"]
@@ -365,6 +366,16 @@ def _describe_certificate(outcome: FitOutcome) -> str:
     if certificate.passed:
         return f"passed: no arbitrage among {checked}, structural proof complete; NAS 1"
     return f"failed: {certificate.findings.height:,} findings among {checked}"
+
+
+def _describe_path(path: str, share: float) -> str:
+    """Which path answered, and how much of the network's change is in the operator's surface."""
+    kept = (
+        "the network's change is made in full"
+        if share == 1.0
+        else (f"{format_share(share)} of the network's change is made")
+    )
+    return f"{path}; {kept}"
 
 
 def _describe_domain(report: dict[str, Any]) -> str:

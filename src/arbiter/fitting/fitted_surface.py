@@ -114,6 +114,11 @@ class FitResult:
     warnings: tuple[str, ...] = ()
     verdict: FitVerdict | None = None
 
+    @property
+    def path(self) -> str:
+        """Which path answered: ``"fit"``, beside those of the operator."""
+        return "fit"
+
     def to_arrays(self) -> dict[str, Array]:
         """The arrays that a file keeps beside :meth:`to_dict`."""
         more = {} if self.vix is None else self.vix.to_arrays()

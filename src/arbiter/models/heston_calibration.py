@@ -41,31 +41,11 @@ class Calibration:
 
     Attributes:
         heston: The fitted parameters.
-        at: ``(5,)`` their coordinates: logarithms, and ``artanh ρ``.
         residuals: ``(m,)`` model price minus mid, in half-spreads.
-        derivatives: ``(m, 5)`` derivatives of the residuals to the coordinates.
     """
 
     heston: Heston
-    at: Array
     residuals: Array
-    derivatives: Array
-
-    def refit_without(self, out: Mask) -> tuple[Heston, Array]:
-        """The model fitted without some quotes by one Newton step, and its residuals on these.
-
-        A weak ridge towards the fitted parameters keeps directions that no quote determines.
-        """
-        rows = np.concatenate([self.derivatives[~out], np.eye(5)])
-        step = np.linalg.lstsq(rows, np.append(-self.residuals[~out], np.zeros(5)), rcond=None)[0]
-        at = np.clip(
-            self.at + step,
-            coordinates_from_parameters(_LOWER_BOUNDS),
-            coordinates_from_parameters(_UPPER_BOUNDS),
-        )
-        return market_from_coordinates(at), self.residuals[out] + self.derivatives[out] @ (
-            at - self.at
-        )
 
 
 def calibrate(quotes: Quotes, half_spread: Array) -> Calibration | None:
@@ -107,7 +87,7 @@ def calibrate(quotes: Quotes, half_spread: Array) -> Calibration | None:
         )
         if found.status < 0 or not np.isfinite(found.cost):
             return None
-        return Calibration(market_from_coordinates(found.x), found.x, found.fun, found.jac)
+        return Calibration(market_from_coordinates(found.x), found.fun)
 
 
 def _residuals(

@@ -22,6 +22,9 @@ from arbiter.vix.prior import VixPrior, vix_prior
 
 logger = logging.getLogger(__name__)
 
+OPERATOR, PRIOR = "operator", "prior"  # which path answered; a fit says "fit"
+_MIN_OPERATOR_SHARE = 0.5  # share of the network's change, below which the answer is the prior's
+
 
 @dataclass(frozen=True, eq=False)
 class OperatorResult:
@@ -31,11 +34,12 @@ class OperatorResult:
         model: Hash of the weights.
         lipschitz: Certified bound of the move of any log-slope of the pass when every
             log-volatility of the quotes moves by at most one, for given strikes, maturities,
-            spreads and reference. None for a surface of two components, of which it says nothing.
-        components: Of the surface: 1 for the pass itself, 2 where a second one followed.
+            spreads and reference. None in files of earlier versions with two components.
         residuals: ``(m,)`` (model − mid) / half-spread of each quote, in the quotes' order.
         reference: ``(L,)`` the volatility that each slice was divided by.
-        traits: The numbers that the domain is judged by, those of the pass.
+        traits: The numbers that the domain is judged by.
+        share: Part of the network's change that is in the surface, from 0 for the prior alone to
+            1 (:mod:`arbiter.operators.prior.shrinkage`). It is continuous in the quotes.
         seconds: Wall time; of a batch's pass its share.
         vix: How its VIX slices sit in the quotes on the VIX; None without any.
         warnings: What a reader of the surface should know, as sentences; each is logged as well.
@@ -43,20 +47,29 @@ class OperatorResult:
 
     model: str
     lipschitz: float | None
-    components: int
     residuals: Array
     reference: Array
     traits: Mapping[str, float]
+    share: float
     seconds: float
     vix: VixResult | None = None
     warnings: tuple[str, ...] = ()
 
+    @property
+    def path(self) -> str:
+        """Which path answered: ``"operator"``, or ``"prior"`` where most of its change is not made.
+
+        The name follows from :attr:`share` and moves no price.
+        """
+        return OPERATOR if self.share >= _MIN_OPERATOR_SHARE else PRIOR
+
     def to_dict(self) -> dict[str, Any]:
-        """Network, constant, time, and how the VIX sits where it was quoted, as plain values."""
+        """Path, network, constant, time, and how VIX slices sit in quotes, as plain values."""
         about: dict[str, Any] = {
+            "path": self.path,
+            "share": self.share,
             "model": self.model,
             "lipschitz": self.lipschitz,
-            "components": self.components,
             "seconds": self.seconds,
         }
         return about if self.vix is None else about | {"vix": self.vix.to_dict()}
@@ -64,7 +77,7 @@ class OperatorResult:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OperatorSurface(Surface):
-    """A :class:`~arbiter.surface.Surface` from one pass of the operator, and what may follow it.
+    """A :class:`~arbiter.surface.Surface` from one pass of the operator.
 
     Copies, other processes and files keep the result, files without its seconds. Asked about the
     VIX without having seen a quote on it, it answers with the law that
@@ -90,8 +103,8 @@ class OperatorSurface(Surface):
         plain = {
             "model": found.model,
             "lipschitz": found.lipschitz,
-            "components": found.components,
             "traits": found.traits,
+            "share": found.share,
             "vix": None if vix is None else vix.to_dict(),
             "warnings": list(found.warnings),
             "domain": None if report is None else report.to_dict(),
@@ -109,10 +122,10 @@ class OperatorSurface(Surface):
         result = OperatorResult(
             model=str(plain["model"]),
             lipschitz=None if lipschitz is None else float(lipschitz),
-            components=int(plain["components"]),
             residuals=freeze_array(arrays["residuals"]),
             reference=freeze_array(arrays["reference"]),
             traits=read_traits(plain["traits"]),
+            share=float(plain.get("share", 1.0)),  # files of earlier versions have none
             seconds=0.0,
             vix=VixResult.from_stored(plain["vix"], arrays),
             warnings=tuple(str(sentence) for sentence in plain["warnings"]),

@@ -1,7 +1,4 @@
-"""The trained operator: quotes in, a surface out that cannot be arbitraged, in one pass.
-
-A few chains get a second component after it (:mod:`arbiter.operators.second_component`).
-"""
+"""The trained operator: quotes in, a surface out that cannot be arbitraged, in one pass."""
 
 from __future__ import annotations
 
@@ -13,8 +10,7 @@ from functools import lru_cache
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -26,9 +22,10 @@ from arbiter.fitting.refinement import refine
 from arbiter.fitting.vix_quotes import VixMarket
 from arbiter.futures import FuturesCurve
 from arbiter.inputs import freeze_array, freeze_info
-from arbiter.operators import checkpoint, domain, residuals, workers
+from arbiter.operators import checkpoint, domain, residuals, slope_head, workers
+from arbiter.operators.chain_pass import ChainPass, KnownNetwork, build_surface, plain_surface
 from arbiter.operators.checkpoint import CheckpointError
-from arbiter.operators.heston_guide import Guides, consulted
+from arbiter.operators.fallback import Fallback, fit_instead, is_outside, require_fallback
 from arbiter.operators.network.config import Config
 from arbiter.operators.network.lipschitz import constant
 from arbiter.operators.network.network import Network
@@ -38,15 +35,8 @@ from arbiter.operators.network.weights import (
     describe_weights,
     freeze_weights,
 )
-from arbiter.operators.operator_surface import OperatorResult, OperatorSurface, put_on_clock
+from arbiter.operators.operator_surface import OperatorSurface, put_on_clock
 from arbiter.operators.quote_rows import batches, lay_quotes
-from arbiter.operators.second_component import (
-    NetworkPass,
-    SurfaceComponents,
-    choose_components,
-    keep_one_component,
-)
-from arbiter.operators.slope_head import KNOTS
 from arbiter.operators.vix_head import fit_vix_slices
 from arbiter.quotes import MIN_QUOTES, Quotes, require_quotes
 from arbiter.surface import Surface
@@ -81,8 +71,9 @@ class Operator:
         self.config = config
         self.model = checkpoint.model_hash(self.weights)
         self.lipschitz = constant(self.weights, config).value
-        self.knots = freeze_array(np.array(KNOTS))
-        self._limits = domain.parse_limits(info.get("domain"))
+        self.knots = freeze_array(np.array(slope_head.KNOTS))
+        limits = domain.parse_limits(info.get("domain"))
+        self._known = KnownNetwork(self.knots, self.model, self.lipschitz, limits)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (dict(self.weights), self.config, self._info, self.source)
@@ -140,41 +131,65 @@ class Operator:
         about = {"model": self.model, "parameters": size, "lipschitz": self.lipschitz}
         return {**about, **freeze_info(self._info)}
 
+    @overload
     def __call__(
         self,
         quotes: Quotes,
         *,
-        components: int | None = None,
+        vix_quotes: Quotes | None = ...,
+        vix_futures: FuturesCurve | None = ...,
+    ) -> OperatorSurface: ...
+
+    @overload
+    def __call__(
+        self,
+        quotes: Quotes,
+        *,
+        vix_quotes: Quotes | None = ...,
+        vix_futures: FuturesCurve | None = ...,
+        fallback: Fallback,
+    ) -> OperatorSurface | FittedSurface: ...
+
+    def __call__(
+        self,
+        quotes: Quotes,
+        *,
         vix_quotes: Quotes | None = None,
         vix_futures: FuturesCurve | None = None,
-    ) -> OperatorSurface:
+        fallback: Fallback = None,
+    ) -> OperatorSurface | FittedSurface:
         """A surface from quotes.
 
         Args:
             quotes: From a chain's ``quotes()`` or :meth:`Quotes.from_frame`: three or more.
-            components: 1 for the pass alone, whatever it misses. Left out, the few chains whose
-                quotes one component cannot meet get a second one, by a fit that takes longer
-                (:mod:`arbiter.operators.second_component`).
             vix_quotes: Options on the VIX of the same moment. The surface then has VIX slices that
                 follow them, at the level of its own forward variance; without them, its VIX is
                 what :func:`arbiter.vix.prior.vix_prior` makes of it.
             vix_futures: Futures on the VIX; without them those that the options imply.
+            fallback: ``"fit"`` has quotes that are unlike those of training answered by
+                :func:`arbiter.fit`, which takes longer. Left out, a call has one bounded cost and
+                the surface is continuous in the quotes.
 
         Returns:
-            The surface. ``.result`` says how it came about, ``.domain`` whether the quotes are
-            like those of training; if not, ``.result.warnings`` say so.
+            The surface. ``.result`` says how it came about and ``.result.path`` by which path,
+            ``.domain`` whether the quotes are like those of training; if not,
+            ``.result.warnings`` say so.
 
         Raises:
             ValueError: If there are fewer than three quotes, or none tells a level; if the quotes
-                on the VIX are none, or of another moment.
+                on the VIX are none, or of another moment; if ``fallback`` is asked of weights
+                without limits of their domain.
         """
         require_quotes(quotes, "the operator")
         if vix_quotes is None and vix_futures is None:
-            return self.many([quotes], components=components)[0]
+            return self.many([quotes], fallback=fallback)[0]
         market = VixMarket.from_quotes(vix_quotes, vix_futures)
         require_one_moment(quotes, market)
+        require_fallback(fallback, self._known.limits)
         began = time.perf_counter()
-        surface = self.many([quotes], components=components)[0]
+        surface = self.many([quotes])[0]
+        if fallback is not None and is_outside(surface):
+            return fit_instead(surface, quotes, vix_quotes, vix_futures)
         slices, sits, warnings = fit_vix_slices(surface, market)
         result = replace(
             surface.result,
@@ -184,29 +199,40 @@ class Operator:
         )
         return replace(surface, vix_slices=slices, result=result)
 
+    @overload
+    def many(self, chains: Sequence[Quotes]) -> list[OperatorSurface]: ...
+
+    @overload
     def many(
-        self, chains: Sequence[Quotes], *, components: int | None = None
-    ) -> list[OperatorSurface]:
-        """Surfaces of many chains, several at a time; ``components`` as for a call.
+        self, chains: Sequence[Quotes], *, fallback: Fallback
+    ) -> list[OperatorSurface | FittedSurface]: ...
+
+    def many(
+        self, chains: Sequence[Quotes], *, fallback: Fallback = None
+    ) -> Sequence[OperatorSurface | FittedSurface]:
+        """Surfaces of many chains, several at a time; ``fallback`` as for a call.
 
         Each is the surface that the chain alone would give, to single precision: 1e-5 of slopes,
         less than a hundredth of a basis point of volatility.
         """
-        if components not in (None, 1):
-            raise ValueError(
-                f"components = {components!r}: give 1 for the pass alone, or leave it out"
-            )
+        require_fallback(fallback, self._known.limits)
         for place, quotes in enumerate(chains):
             require_quotes(quotes, "the operator", f"chains[{place}]: " if len(chains) > 1 else "")
         moved = [quotes.in_clock_time() for quotes in chains]
         split = batches(moved)
         found: dict[int, OperatorSurface] = {}
         together = workers.map_in_threads(
-            lambda batch: self._answer_batch([moved[i] for i in batch], components), split
+            lambda batch: self._answer_batch([moved[i] for i in batch]), split
         )
         for batch, surfaces in zip(split, together, strict=True):
             found.update(zip(batch, surfaces, strict=True))
-        return [put_on_clock(found[i], quotes) for i, quotes in enumerate(chains)]
+        done = [put_on_clock(found[i], quotes) for i, quotes in enumerate(chains)]
+        if fallback is None:
+            return done
+        return [
+            fit_instead(surface, quotes) if is_outside(surface) else surface
+            for surface, quotes in zip(done, chains, strict=True)
+        ]
 
     def refine(
         self,
@@ -216,45 +242,33 @@ class Operator:
         *,
         vix_quotes: Quotes | None = None,
         vix_futures: FuturesCurve | None = None,
-        heston: bool = True,
     ) -> FittedSurface:
         """The direct fit with the operator's surface as a prior, weighted by cross-validation.
 
         The quotes are split into four folds. The operator predicts each fold from the others, and
-        the errors of these predictions set the weight of the prior. A calibrated Heston model is
-        part of the prior where it predicts held-out quotes better.
+        the errors of these predictions set the weight of the prior.
 
         Args:
             quotes: As for a call.
             surface: The operator's surface of these quotes, if it is there already.
             options: Of the fit. With given weights, or ``roughness="gcv"``, this is
-                ``fit(quotes, prior=surface)`` with one component. Else a surface of two components
-                is refined to two, and with ``components=2`` any: ``fit(quotes, start=surface)``.
+                ``fit(quotes, prior=surface)``; with ``components=2`` it is
+                ``fit(quotes, start=surface)``.
             vix_quotes: Options on the VIX: this is the joint fit then, with the surface as its
-                prior, or of two components as its start.
+                prior, or with two components its start.
             vix_futures: Futures on the VIX.
-            heston: Whether to try a Heston model, in fits of one component to index quotes alone.
 
         Returns:
             The fitted surface. ``result.trust`` is the share of the fit's freedom that its guide
             takes, from 0 for the fit alone to 1 for the guide alone; None with two components.
-            ``info["heston"]`` of a fit of one component to index quotes alone has the weight of the
-            Heston model in the guide, and its parameters. ``result.warnings`` begin with those of
-            the guide.
+            ``result.warnings`` begin with those of the guide.
         """
         options = FitOptions() if options is None else options
         free = vix_quotes is None and vix_futures is None and options.roughness == "likelihood"
-        guide = self(quotes, components=None if free else 1) if surface is None else surface
-        if free and guide.slopes.shape[0] == 2:
-            options = replace(options, components=2)
+        guide = self(quotes) if surface is None else surface
         two = options.components == 2
-        if not two and isinstance(guide, OperatorSurface) and guide.slopes.shape[0] == 2:
-            guide = self(quotes, components=1)  # a prior has as many components as the fit
         if free and not two:
-            held = self.fold_guides(quotes)
-            guides = consulted(quotes, guide, held, options) if heston else Guides(guide, held)
-            fitted = refine(quotes, guides.guide, guides.held, options)
-            fitted = replace(fitted, info=freeze_info({**fitted.info, "heston": guides.to_dict()}))
+            fitted = refine(quotes, guide, self.fold_guides(quotes), options)
         else:
             fitted = fit(
                 quotes,
@@ -288,89 +302,28 @@ class Operator:
                 slopes = b[: rest[i].maturities.size]
                 if not np.isfinite(slopes).all():  # no level of volatility without that fold
                     return []
-                guides[i] = put_on_clock(self._one_component_surface(rest[i], slopes), kept[i])
+                guides[i] = put_on_clock(plain_surface(self.knots, rest[i], slopes), kept[i])
         return [QuoteFold(out, guides[i]) for i, out in enumerate(outs)]
 
-    def _answer_batch(self, chains: list[Quotes], components: int | None) -> list[OperatorSurface]:
+    def _answer_batch(self, chains: list[Quotes]) -> list[OperatorSurface]:
         """Surfaces of one batch."""
         began = time.perf_counter()
         implied = residuals.implied(chains)
-        padded, total, moved, strained = self._network(lay_quotes(chains, implied))
+        padded, total, moved, _, made = self._network(lay_quotes(chains, implied))
         sizes = [quotes.maturities.size for quotes in chains]
         slopes = [b[:size] for b, size in zip(padded, sizes, strict=True)]
         levels = [level[:size] for level, size in zip(total, sizes, strict=True)]
         if not (np.isfinite(padded).all() and np.isfinite(total).all()):  # or one is, of padding
             _require_finite_slopes(chains, slopes, levels)
         # all that the theorem asks of one component: knots and maturities increase by their types
-        if not (_is_star_ordered(padded) or all(_is_star_ordered(b[None]) for b in slopes)):
+        ordered = slope_head.is_star_ordered
+        if not (ordered(padded) or all(ordered(b[None]) for b in slopes)):
             raise AssertionError("the head is a running maximum of positive numbers")
         price = residuals.price_chains(chains, slopes, self.knots)
         off, traits = residuals.measure_misses(chains, implied, price, levels, moved)
-        share = (time.perf_counter() - began) / len(chains)
-        found = []
-        for i, quotes in enumerate(chains):
-            again = time.perf_counter()
-            one = self._one_component_surface(quotes, slopes[i])
-            made = NetworkPass(one, price[i], float(strained[i]), traits[i]["out_of_line"])
-            parts = keep_one_component(made) if components == 1 else choose_components(quotes, made)
-            if len(parts.slopes) == 2:
-                off[i] = residuals.in_half_spreads(quotes, parts.price)
-            seconds = share + time.perf_counter() - again
-            found.append(self._build_surface(quotes, parts, levels[i], off[i], traits[i], seconds))
-        return found
-
-    def _one_component_surface(self, quotes: Quotes, slopes: Array) -> Surface:
-        """The surface of a pass, from its slopes ``(L, n)``."""
-        ones = freeze_array(np.ones((1, len(slopes))))
-        b = freeze_array(slopes[None])
-        return Surface(self.knots, quotes.maturities, b, ones, quotes.curve)
-
-    def _build_surface(
-        self,
-        quotes: Quotes,
-        parts: SurfaceComponents,
-        level: Array,
-        off: Array,
-        traits: dict[str, float],
-        seconds: float,
-    ) -> OperatorSurface:
-        began = time.perf_counter()
-        b = parts.slopes
-        report = domain.compare_with_limits(traits, self._limits) if self._limits else None
-        warnings = parts.warnings
-        if report is not None and not report.inside:
-            unlike = f"quotes {report}"
-            logger.warning(unlike)
-            warnings = (*warnings, unlike)
-        bound = self.lipschitz if len(b) == 1 else None  # of the pass, and not of a fit
-        result = OperatorResult(
-            model=self.model,
-            lipschitz=bound,
-            components=len(b),
-            residuals=freeze_array(off),
-            reference=freeze_array(np.exp(level) / np.sqrt(quotes.maturities)),
-            traits=MappingProxyType(traits),
-            seconds=seconds + time.perf_counter() - began,
-            warnings=warnings,
-        )
-        about = {
-            "model": self.model,
-            "lipschitz": bound,
-            "components": len(b),
-            "inside_domain": None if report is None else report.inside,
-            "alarms": [] if report is None else [alarm.to_dict() for alarm in report.alarms],
-        }
-        return OperatorSurface(
-            self.knots,
-            quotes.maturities,
-            b,
-            parts.weights,
-            quotes.curve,
-            quotes.as_of,
-            freeze_info({**quotes.info, "expiries": list(quotes.labels), "operator": about}),
-            result=result,
-            domain=report,
-        )
+        took = (time.perf_counter() - began) / len(chains)
+        parts = (chains, slopes, levels, off, traits, made.tolist(), [took] * len(chains))
+        return [build_surface(ChainPass(*part), self._known) for part in zip(*parts, strict=True)]
 
 
 @lru_cache(maxsize=4)
@@ -384,11 +337,6 @@ def _load_shipped(name: str) -> Operator:
             "file to Operator.load"
         )
     return Operator.load(path)
-
-
-def _is_star_ordered(slopes: Array) -> bool:
-    """Whether slopes ``(B, L, n)`` are positive, and do not fall along maturities."""
-    return bool((slopes > 0.0).all() and (slopes[:, 1:] >= slopes[:, :-1]).all())
 
 
 def _require_finite_slopes(chains: list[Quotes], slopes: list[Array], levels: list[Array]) -> None:

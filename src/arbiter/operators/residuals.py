@@ -67,12 +67,6 @@ def measure_misses(
     return np.split(off, ends[1:-1]), describe_chains(seen, slices, ends)
 
 
-def in_half_spreads(quotes: Quotes, price: Array) -> Array:
-    """``(m,)`` model less mid in half-spreads of one chain; where there is none, in a softening."""
-    observed = ObservedQuotes(quotes.k, quotes.T, quotes.iv_mid, quotes.half_spread)
-    return compute_misses(observed, price - quotes.mid)[1]
-
-
 def _concatenate_indices(chains: list[Quotes]) -> tuple[Indices, Indices, Indices]:
     """Where slices and quotes of each chain begin, and the last end; the slice of each quote."""
     slices = np.cumsum([0] + [quotes.maturities.size for quotes in chains])

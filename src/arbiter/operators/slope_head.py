@@ -32,3 +32,8 @@ def slopes(g: Array, total: Array) -> Array:
     """Slopes ``(B, L, n)``, nondecreasing along L, from proposals and ``log(σ√T)`` ``(B, L)``."""
     proposed = np.exp(np.clip(g, MIN_LOG_RATIO, MAX_LOG_RATIO) + total[..., None])
     return np.clip(np.maximum.accumulate(proposed, 1), MIN_SLOPE, MAX_SLOPE)
+
+
+def is_star_ordered(slopes: Array) -> bool:
+    """Whether slopes ``(B, L, n)`` are positive, and do not fall along maturities."""
+    return bool((slopes > 0.0).all() and (slopes[:, 1:] >= slopes[:, :-1]).all())

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 IN_DOMAIN, OUT_OF_DOMAIN = "in_domain", "out_of_domain"  # statuses of the operator
 _FIT_ONLY_KEYS = (
     "vix_error", "roughness", "roughness_chosen_by", "objective", "parameters", "dispersion",
-    "trust", "verdict", "heston",
+    "trust", "verdict",
 )  # fmt: skip
 _FIRST_PASS_NOTE = "one pass of the operator is a first answer; --method both refines it"
 
@@ -80,6 +80,7 @@ def build_summary(
         "iv_rmse_half_spreads_2sd": scored.iv_rmse_half_spreads,
         "score": score_by_maturity(answer.surface, quotes).to_dict(),
         **how,
+        "path": answer.surface.result.path,
         "expiries_left_out": list_left_out(quotes),
         "exclusions": dict(quotes.counts().select("reason", "quotes").iter_rows()),
         "source": read.name,
@@ -104,11 +105,7 @@ def list_left_out(quotes: Quotes) -> list[dict[str, Any]]:
 def _describe_method(surface: FittedSurface | OperatorSurface) -> dict[str, Any]:
     """How a surface came about; what a method does not know is null."""
     if isinstance(surface, FittedSurface):
-        error = float(surface.vix_error())
-        return _describe_fit(surface.result) | {
-            "vix_error": error,
-            "heston": surface.info.get("heston"),
-        }
+        return _describe_fit(surface.result) | {"vix_error": float(surface.vix_error())}
     return dict.fromkeys(_FIT_ONLY_KEYS) | {
         "status": IN_DOMAIN if _require_domain(surface).inside else OUT_OF_DOMAIN,
         "iterations": 0,

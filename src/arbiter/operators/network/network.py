@@ -46,7 +46,7 @@ from arbiter.operators.network.representer import Representer
 from arbiter.operators.network.weights import Weights, select_weights
 from arbiter.operators.prior.gaussian_process import kriged
 from arbiter.operators.prior.reference_volatility import Scaled, scaled
-from arbiter.operators.prior.shrinkage import trusted
+from arbiter.operators.prior.shrinkage import share, trusted
 from arbiter.operators.quote_rows import QuoteRows
 
 SILU = 1.1  # its slopes lie within −0.0999 and 1.0999
@@ -63,12 +63,15 @@ class Output(NamedTuple):
         moved: ``(B,)`` by how many standard errors of its reference the network would have moved
             the smile (:mod:`arbiter.operators.prior.shrinkage`); 0 where it has none.
         strained: ``(B,)`` by how many of them the star order keeps the start from the smile.
+        share: ``(B,)`` the part of the network's change that is made; 1 where there is no
+            reference to shrink towards.
     """
 
     slopes: Array
     total: Array
     moved: Array
     strained: Array
+    share: Array
 
 
 class Look:
@@ -205,13 +208,14 @@ class Network:
         if guess is None or priced is None:
             none = np.zeros(len(chain.total))
             slopes = slope_head.slopes(slope_head.bounded(proposal, None), chain.total)
-            return Output(slopes, chain.total, none, none)
+            return Output(slopes, chain.total, none, none, np.ones(len(chain.total)))
         proposal = guess.start + proposal * open_to_change(guess, self.hats)
         proposal += self.mend(missed(guess).astype(self.dtype) * gains[-1])
         proposal = slope_head.bounded(proposal, guess.start)
         left_over = trusted(proposal, guess, priced, chain, self.gate)
         slopes = slope_head.slopes(left_over.proposal, chain.total)
-        return Output(slopes, chain.total, left_over.moved, left_over.strained)
+        part = share(left_over.moved, left_over.missed)
+        return Output(slopes, chain.total, left_over.moved, left_over.strained, part)
 
     @property
     def place(self) -> Array:

@@ -1,0 +1,106 @@
+"""What one pass says of one chain, and the surface that it becomes."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from arbiter.conventions import Array
+from arbiter.inputs import freeze_array, freeze_info
+from arbiter.operators import domain
+from arbiter.operators.operator_surface import PRIOR, OperatorResult, OperatorSurface
+from arbiter.quotes import Quotes
+from arbiter.surface import Surface
+
+logger = logging.getLogger(__name__)
+
+
+class KnownNetwork(NamedTuple):
+    """What is known of the network that made a pass.
+
+    Attributes:
+        knots: ``(n,)`` of its slopes.
+        model: Hash of its weights.
+        lipschitz: Its certified constant.
+        limits: Of its domain; none where it came without.
+    """
+
+    knots: Array
+    model: str
+    lipschitz: float
+    limits: domain.Limits
+
+
+class ChainPass(NamedTuple):
+    """One chain's part of a pass.
+
+    Attributes:
+        quotes: On the operator's own clock.
+        slopes: ``(L, n)`` in the star order.
+        level: ``(L,)`` logarithm of the reference total volatility.
+        residuals: ``(m,)`` model less mid, in half-spreads.
+        traits: Of the domain check.
+        share: Part of the network's change that is in the slopes.
+        seconds: Wall time of the pass, this chain's share.
+    """
+
+    quotes: Quotes
+    slopes: Array
+    level: Array
+    residuals: Array
+    traits: dict[str, float]
+    share: float
+    seconds: float
+
+
+def plain_surface(knots: Array, quotes: Quotes, slopes: Array) -> Surface:
+    """The surface of slopes ``(L, n)``, without a record."""
+    ones, b = freeze_array(np.ones((1, len(slopes)))), freeze_array(slopes[None])
+    return Surface(knots, quotes.maturities, b, ones, quotes.curve)
+
+
+def build_surface(found: ChainPass, network: KnownNetwork) -> OperatorSurface:
+    """The surface of a pass with its record; alarms of the domain are logged."""
+    began, quotes = time.perf_counter(), found.quotes
+    traits, limits = found.traits, network.limits
+    report = domain.compare_with_limits(traits, limits) if limits else None
+    warnings = [] if report is None or report.inside else [f"quotes {report}"]
+    plain = plain_surface(network.knots, quotes, found.slopes)
+    about = {
+        "model": network.model,
+        "lipschitz": network.lipschitz,
+        "inside_domain": None if report is None else report.inside,
+        "alarms": [] if report is None else [alarm.to_dict() for alarm in report.alarms],
+    }
+    result = OperatorResult(
+        model=network.model,
+        lipschitz=network.lipschitz,
+        residuals=freeze_array(found.residuals),
+        reference=freeze_array(np.exp(found.level) / np.sqrt(quotes.maturities)),
+        traits=MappingProxyType(traits),
+        share=found.share,
+        seconds=found.seconds + time.perf_counter() - began,
+    )
+    if result.path == PRIOR:
+        warnings.append(
+            f"the surface is about that of the prior: {100.0 * found.share:.0f} % of the network's "
+            "change is made, since it is far beyond the prior's errors and misses quotes"
+        )
+    for sentence in warnings:
+        logger.warning(sentence)
+    return OperatorSurface(
+        plain.knots,
+        plain.maturities,
+        plain.slopes,
+        plain.weights,
+        plain.curve,
+        quotes.as_of,
+        freeze_info({**quotes.info, "expiries": list(quotes.labels), "operator": about}),
+        result=replace(result, warnings=tuple(warnings)),
+        domain=report,
+    )
