@@ -32,7 +32,7 @@ class KnownNetwork(NamedTuple):
 
     knots: Array
     model: str
-    lipschitz: float
+    lipschitz: float | None
     limits: domain.Limits
 
 

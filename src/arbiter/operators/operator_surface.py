@@ -32,14 +32,14 @@ class OperatorResult:
 
     Attributes:
         model: Hash of the weights.
-        lipschitz: Certified bound of the move of any log-slope of the pass when every
-            log-volatility of the quotes moves by at most one, for given strikes, maturities,
-            spreads and reference. None in files of earlier versions with two components.
+        lipschitz: Certified bound of the move of any log-slope of the pass when every misfit of
+            log-volatility under the prior moves by at most one, for given strikes, maturities,
+            spreads and prior. None of a network with several looks.
         residuals: ``(m,)`` (model − mid) / half-spread of each quote, in the quotes' order.
         reference: ``(L,)`` the volatility that each slice was divided by.
         traits: The numbers that the domain is judged by.
         share: Part of the network's change that is in the surface, from 0 for the prior alone to
-            1 (:mod:`arbiter.operators.prior.shrinkage`). It is continuous in the quotes.
+            1 (:mod:`arbiter.operators.law.answer`). It is continuous in the quotes.
         seconds: Wall time; of a batch's pass its share.
         vix: How its VIX slices sit in the quotes on the VIX; None without any.
         warnings: What a reader of the surface should know, as sentences; each is logged as well.

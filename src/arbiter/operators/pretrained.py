@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,10 +27,11 @@ from arbiter.operators import checkpoint, domain, residuals, slope_head, workers
 from arbiter.operators.chain_pass import ChainPass, KnownNetwork, build_surface, plain_surface
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.fallback import Fallback, fit_instead, is_outside, require_fallback
-from arbiter.operators.network.config import Config
-from arbiter.operators.network.lipschitz import constant
-from arbiter.operators.network.network import Network
-from arbiter.operators.network.weights import (
+from arbiter.operators.law.answer import answer
+from arbiter.operators.law.config import LawConfig
+from arbiter.operators.law.lipschitz import constant
+from arbiter.operators.law.network import LawNetwork
+from arbiter.operators.law.weights import (
     Weights,
     count_parameters,
     describe_weights,
@@ -61,18 +63,20 @@ class Operator:
     """
 
     def __init__(
-        self, weights: Weights, config: Config, info: dict[str, Any], source: str = "memory"
+        self, weights: Weights, config: LawConfig, info: dict[str, Any], source: str = "memory"
     ) -> None:
         workers.keep_memory()
         self.weights = freeze_weights(weights)
-        self._network = Network(self.weights, config)
+        self._network = LawNetwork(self.weights, config)
         self._info = info
         self.source = source
         self.config = config
         self.model = checkpoint.model_hash(self.weights)
-        self.lipschitz = constant(self.weights, config).value
+        self.lipschitz = constant(self.weights, config)
         self.knots = freeze_array(np.array(slope_head.KNOTS))
         limits = domain.parse_limits(info.get("domain"))
+        most = limits.get("moved", (None, None))[1]
+        self._free_move = math.inf if most is None else most
         self._known = KnownNetwork(self.knots, self.model, self.lipschitz, limits)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -96,19 +100,19 @@ class Operator:
             CheckpointError: If it is not a readable checkpoint of an operator.
         """
         tensors, info = checkpoint.load(path)
+        plain = info.get("config")
+        if isinstance(plain, dict) and "spans" in plain:
+            raise CheckpointError(
+                f"{path}: a network of the first design, which this version does not run: take the "
+                "shipped weights, or train again with `arbiter train`"
+            )
         try:
-            config = Config.from_dict(info.get("config"))
+            config = LawConfig.from_dict(plain)
         except ValueError as error:
             raise CheckpointError(
                 f"{path}: its config is not an operator's ({error}); a checkpoint of another "
                 "version, or of something else: train it again"
             ) from error
-        if config.decoder != "transport":
-            raise CheckpointError(
-                f"{path}: its decoder is {config.decoder!r}, which gives prices on a grid and no "
-                "surface: load one whose decoder is 'transport', or score this one with `arbiter "
-                "evaluate --weights`"
-            )
         try:
             domain.parse_limits(info.get("domain"))
         except ValueError as error:
@@ -122,7 +126,8 @@ class Operator:
 
     def __repr__(self) -> str:
         size = count_parameters(self.weights)
-        return f"Operator({self.model}, {size:,} parameters, Lipschitz {self.lipschitz:.4g})"
+        bound = "" if self.lipschitz is None else f", Lipschitz {self.lipschitz:.4g}"
+        return f"Operator({self.model}, {size:,} parameters{bound})"
 
     @property
     def card(self) -> dict[str, Any]:
@@ -297,7 +302,7 @@ class Operator:
         guides: dict[int, Surface] = {}
         for batch in batches(rest):
             given = lay_quotes([rest[i] for i in batch], [left[i] for i in batch])
-            padded = self._network(given).slopes  # (B, L, n)
+            padded = answer(self._network, given, self._free_move).slopes  # (B, L, n)
             for i, b in zip(batch, padded, strict=True):
                 slopes = b[: rest[i].maturities.size]
                 if not np.isfinite(slopes).all():  # no level of volatility without that fold
@@ -309,7 +314,8 @@ class Operator:
         """Surfaces of one batch."""
         began = time.perf_counter()
         implied = residuals.implied(chains)
-        padded, total, moved, _, made = self._network(lay_quotes(chains, implied))
+        found = answer(self._network, lay_quotes(chains, implied), self._free_move)
+        padded, total = found.slopes, found.total
         sizes = [quotes.maturities.size for quotes in chains]
         slopes = [b[:size] for b, size in zip(padded, sizes, strict=True)]
         levels = [level[:size] for level, size in zip(total, sizes, strict=True)]
@@ -318,11 +324,11 @@ class Operator:
         # all that the theorem asks of one component: knots and maturities increase by their types
         ordered = slope_head.is_star_ordered
         if not (ordered(padded) or all(ordered(b[None]) for b in slopes)):
-            raise AssertionError("the head is a running maximum of positive numbers")
+            raise AssertionError("the decoder orders slopes along maturities")
         price = residuals.price_chains(chains, slopes, self.knots)
-        off, traits = residuals.measure_misses(chains, implied, price, levels, moved)
+        off, traits = residuals.measure_misses(chains, implied, price, levels, found.moved)
         took = (time.perf_counter() - began) / len(chains)
-        parts = (chains, slopes, levels, off, traits, made.tolist(), [took] * len(chains))
+        parts = (chains, slopes, levels, off, traits, found.share.tolist(), [took] * len(chains))
         return [build_surface(ChainPass(*part), self._known) for part in zip(*parts, strict=True)]
 
 

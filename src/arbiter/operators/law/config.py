@@ -38,6 +38,7 @@ MIN_READ_VEGA = 1e-12  # of the forward: cheaper quotes say nothing in single pr
 MIN_NOISE = 1e-6  # of a reading, relative
 WIDTH_OVER_GAP = 0.8  # widths of heads before training, over the distance between them
 BASE_GAIN = 0.1  # of what the geometry alone writes
+ORDER_WIDTH = 2.0  # standard deviations within which slopes count most
 SHIFT_GAIN = 0.05  # of the shift that is not the mean's
 SILU = 1.1  # slopes of x·sigmoid(x)·SILU⁻¹ are at most one
 DIRECTIONS = 2  # of the scans: from short to long maturities, and back

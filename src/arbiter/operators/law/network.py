@@ -227,11 +227,15 @@ class LawNetwork:
             laws.append(look(laws[-1], task, reading, (context, walk, share)))
         return Proposal(tuple(laws), seen)
 
+    def errors(self, prior: Kriged) -> Array:
+        """``(B, L, n)`` what the prior's log-volatility may be off at the strikes of the knots."""
+        error = np.sqrt(np.exp(2.0 * prior.doubt) + prior.miss**2)
+        return np.einsum("blh,nh->bln", error, self.hats)  # by one thread
+
     def open(self, prior: Kriged) -> Array:
         """``(B, L, n)`` share of a change that is made: little where the prior knows better."""
-        error = np.sqrt(np.exp(2.0 * prior.doubt) + prior.miss**2)
-        off = np.einsum("blh,nh->bln", error, self.hats)  # by one thread
-        return np.asarray(off / (off + HALF_SETTLED_ERROR))
+        off = self.errors(prior)
+        return off / (off + HALF_SETTLED_ERROR)
 
 
 def at_knots(place: Array) -> Array:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from arbiter.operators.law.config import ORDER_WIDTH
 from arbiter.operators.slope_head import KNOTS, MAX_LOG_RATIO, MAX_SLOPE, MIN_LOG_RATIO, MIN_SLOPE
 from arbiter_lab.differentiable.operators.prior.star_order_projection import min_max
 from arbiter_lab.differentiable.pricing import normal
@@ -22,7 +23,6 @@ from arbiter_lab.differentiable.pricing.knots import Knots
 from arbiter_lab.differentiable.pricing.transport import Transport
 
 UNQUOTED_WEIGHT = 1e-6  # of a maturity without quotes in the decoder: it follows the others
-ORDER_WIDTH = 2.0  # standard deviations within which falling slopes count most
 
 
 class Law(NamedTuple):
