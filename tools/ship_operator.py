@@ -20,15 +20,11 @@ from pathlib import Path
 
 import numpy as np
 from benchmarks.operator_domain import Table, training_tables, traits_of
-from torch import Tensor
 
 import operator_card
-from arbiter.operators import domain
-from arbiter.operators.network.config import Config
+from arbiter.operators import checkpoint, domain
+from arbiter.operators.law.config import LawConfig
 from arbiter.operators.pretrained import Operator
-from arbiter_lab.differentiable.operators import checkpoint
-from arbiter_lab.differentiable.operators.network.network import Network
-from arbiter_lab.differentiable.operators.pretrained import make_operator
 from arbiter_lab.evaluation.heston_surfaces import oracle_rmse_bp
 from arbiter_lab.evaluation.listed_chains import evaluate_chains, find_chain_files
 from arbiter_lab.evaluation.methods import select_methods
@@ -39,7 +35,6 @@ from arbiter_lab.training.law_pool import make_laws
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "src" / "arbiter" / "data" / "operator.safetensors"
-PREFIXES = ("", "average.", "network.")
 UNIVERSE = (
     "Exact surfaces of lifted Heston models with one to twenty factors, with and without jumps, "
     "in states that their paths reach; a third of a pool are transports with smiles of any shape, "
@@ -56,18 +51,9 @@ LIMITS = (
     "quote it is extrapolation, by what the training universe makes likely. No stale quotes, wrong "
     "forwards or cash dividends were simulated; quotes beyond the limits of the domain are "
     "reported, and some faults are found only partly (docs/operator.md). The Lipschitz constant is "
-    "that of the trained maps for a given reference. Constants outside the network, and which "
-    "weights ship, were chosen with a look at listed chains and at the benchmarks' surfaces."
+    "that of the trained maps for a given prior. The prior's covariance was estimated on surfaces of "
+    "the training universe."
 )
-
-
-def weights(tensors: dict[str, Tensor], network: Network) -> dict[str, Tensor]:
-    """The network's tensors, under the first prefix that has them all."""
-    wanted = network.state_dict()
-    for prefix in PREFIXES:
-        if all(f"{prefix}{name}" in tensors for name in wanted):
-            return {name: tensors[f"{prefix}{name}"].float() for name in wanted}
-    sys.exit(f"the checkpoint has none of {PREFIXES} before the {len(wanted)} names of its config")
 
 
 def universe_rmse_bp(operator: Operator, drawn: list[tuple[Table, Batch, int]]) -> float:
@@ -150,11 +136,8 @@ def main() -> None:
     if given.keep_limits and "domain" not in before:
         parser.error(f"--keep-limits: {given.source} has no limits of a domain")
     before.pop("listed", None)  # whatever chains were measured before
-    config = Config(**before["config"])
-    network = Network(config)
-    kept = weights(tensors, network)
-    network.load_state_dict(kept)
-    operator = make_operator(network, dict(before))
+    config = LawConfig.from_dict(before["config"])
+    operator = Operator(tensors, config, {k: v for k, v in before.items() if k != "domain"})
 
     metrics = {
         **before.get("metrics", {}),
@@ -186,7 +169,7 @@ def main() -> None:
         info["revision"] = given.revision
     if given.note:
         info["note"] = given.note
-    path = checkpoint.save(given.out, kept, info)
+    path = checkpoint.save(given.out, tensors, info)
     if path.resolve() == TARGET.resolve():
         operator_card.main()
     print(f"{path}: {path.stat().st_size:,} bytes")

@@ -102,8 +102,10 @@ def save(
         "step": leg.step,
     }
     training = leg.settings.to_dict()
-    config, design = training.pop("config"), leg.settings.design
-    if design is not None:
+    config, law, design = training.pop("config"), training.pop("law"), leg.settings.design
+    if leg.settings.model == "law":
+        config = law
+    elif design is not None:
         config = design.to_dict()
     card = {**about, "config": config, "training": training, "ended": leg.ended, "begun": leg.begun}
     path = checkpoint.save(place / WEIGHTS_FILE, weights, card)
@@ -264,7 +266,7 @@ def _network_settings(settings: object) -> object:
     """Return the settings that determine the shapes of a run's tensors."""
     if not isinstance(settings, dict):
         return None
-    return settings.get("config"), settings.get("model", "operator")
+    return settings.get("config"), settings.get("law"), settings.get("model", "operator")
 
 
 def _split_tensors(tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
