@@ -15,7 +15,6 @@ import argparse
 import datetime
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +50,7 @@ LIMITS = (
     "quote it is extrapolation, by what the training universe makes likely. No stale quotes, wrong "
     "forwards or cash dividends were simulated; quotes beyond the limits of the domain are "
     "reported, and some faults are found only partly (docs/operator.md). The Lipschitz constant is "
-    "that of the trained maps for a given prior. The prior's covariance was estimated on surfaces of "
+    "that of the trained maps for a given prior, whose covariance was estimated on surfaces of "
     "the training universe."
 )
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
-
-from arbiter import Operator, Surface
-from arbiter.models.parameters import preset
 from arbiter.operators.prior.shrinkage import (
     FREE_MOVE_ERRORS,
     MET_HALF_SPREADS,
     MISSED_HALF_SPREADS,
 )
+from torch import Tensor
+
+from arbiter import Operator, Surface
+from arbiter.models.parameters import preset
 from arbiter_lab.differentiable.operators import slope_head
 from arbiter_lab.differentiable.operators.network.measure_gate import Gate
 from arbiter_lab.differentiable.operators.network.network import Network, Output

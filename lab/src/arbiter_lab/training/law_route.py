@@ -102,7 +102,7 @@ def make_law_lesson(batch: Batch, config: LawConfig) -> LawLesson:
     _, doubt = said.at(torch.asinh(k * torch.exp(-chain.total.double())[..., None]))
     scale = (batch.target_iv / chain.sigma[..., None]).clamp(max=_MAX_RELATIVE) / elasticity
     weight = batch.target / torch.sqrt(_ERROR_FLOOR**2 + doubt**2)
-    return LawLesson(task, *(x.float() for x in (k, torch.log(price), scale, weight)))
+    return LawLesson(task.float(), *(x.float() for x in (k, torch.log(price), scale, weight)))
 
 
 class LawRoute:

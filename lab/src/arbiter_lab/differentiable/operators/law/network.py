@@ -113,6 +113,11 @@ class LawTask(NamedTuple):
         prior, first = Kriged(*tensors[8:-2]), Seen(*tensors[-2:])
         return cls._make([*tensors[:8], prior, first])
 
+    def float(self) -> LawTask:
+        """The same in single precision."""
+        parts = self.to_tensors()
+        return self.from_tensors([x if x.dtype == torch.bool else x.float() for x in parts])
+
 
 TASK_SIZE = 8 + len(Kriged._fields) + len(Seen._fields)
 """Number of tensors of a task."""
@@ -300,7 +305,7 @@ class LawNetwork(nn.Module):
 
 
 def make_task(chain: Scaled, k: Tensor, mid: Tensor, prior: Kriged, largest: float) -> LawTask:
-    """The task of chains in their own units, in single precision.
+    """The task of chains in their own units, in double precision.
 
     Args:
         chain: The chains.
@@ -315,10 +320,7 @@ def make_task(chain: Scaled, k: Tensor, mid: Tensor, prior: Kriged, largest: flo
     parts = (total, chain.gap, chain.ahead, k.double(), mid, relative, chain.quoted, law.shift)
     empty = Seen(torch.zeros_like(mid), torch.zeros_like(mid))
     task = LawTask._make([*parts, prior, empty])
-    task = task._replace(first=look_through(law, task, largest))
-    return LawTask.from_tensors(
-        [part if part.dtype == torch.bool else part.float() for part in task.to_tensors()]
-    )
+    return task._replace(first=look_through(law, task, largest))
 
 
 def activation(x: Tensor) -> Tensor:
