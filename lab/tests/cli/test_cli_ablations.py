@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 import tiny
 from arbiter.cli import app
 from arbiter.operators.checkpoint import REQUIRED_PROVENANCE, CheckpointError
-from arbiter.operators.network.config import Config
 from arbiter.operators.pretrained import Operator
 from arbiter_lab.differentiable.operators import checkpoint
+from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.evaluation.arbitrage_check import audit_model
 from arbiter_lab.evaluation.convex_decoder_model import ConvexOperator

@@ -18,9 +18,9 @@ import arbiter as ab
 from arbiter.cli import app
 from arbiter.data import example_chain_path as example_path
 from arbiter.operators.checkpoint import REQUIRED_PROVENANCE
-from arbiter.operators.network.config import Config
 from arbiter_lab.baselines.matched_size import match_design
 from arbiter_lab.differentiable.operators import checkpoint
+from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.evaluation import run_methods, stored_surfaces, unseen_surfaces
 from arbiter_lab.evaluation.arbitrage_check import ArbitrageVerdict

@@ -5,22 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from arbiter_lab.differentiable.operators.pretrained import build_network
 from torch import Tensor
 
 from arbiter import Operator, Surface
 from arbiter.models.parameters import preset
-from arbiter.operators.prior.shrinkage import (
-    FREE_MOVE_ERRORS,
-    MET_HALF_SPREADS,
-    MISSED_HALF_SPREADS,
-)
 from arbiter_lab.differentiable.operators import slope_head
 from arbiter_lab.differentiable.operators.network.measure_gate import Gate
 from arbiter_lab.differentiable.operators.network.network import Network, Output
-from arbiter_lab.differentiable.operators.pretrained import build_network
+from arbiter_lab.differentiable.operators.network.shrinkage import (
+    FREE_MOVE_ERRORS,
+    MET_HALF_SPREADS,
+    MISSED_HALF_SPREADS,
+    share,
+    trusted,
+)
 from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled, scaled
-from arbiter_lab.differentiable.operators.prior.shrinkage import share, trusted
 from arbiter_lab.differentiable.operators.quote_tensors import pad_chains
 from arbiter_lab.evaluation.known_surface import Case
 from arbiter_lab.protocol.stress import make_stressed_case

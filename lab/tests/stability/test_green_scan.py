@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from arbiter.operators.network.green_scan import EPSILON, MU
 from arbiter_lab.differentiable.operators.network.green_scan import (
+    EPSILON,
+    MU,
     Generator,
     GreenScan,
     Guarded,

@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 
 import tiny
 from arbiter.operators.checkpoint import CheckpointError
-from arbiter.operators.network.representer import MIN_COVERAGE
 from arbiter.operators.pretrained import Operator
 from arbiter_lab.differentiable.operators import checkpoint
 from arbiter_lab.differentiable.operators.network.green_scan import GreenScan
 from arbiter_lab.differentiable.operators.network.network import Network
+from arbiter_lab.differentiable.operators.network.representer import MIN_COVERAGE
 from arbiter_lab.training import loop, pool_files, run_folder
 from arbiter_lab.training.averaging import ParameterAverage
 from arbiter_lab.training.batch_stream import BatchStream

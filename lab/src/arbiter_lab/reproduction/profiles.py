@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
-from arbiter.operators.network.config import Config
+from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.training.settings import ABLATIONS, Settings
 
 BASELINES = {"unconstrained": "ssm", "gru": "gru", "transformer": "transformer"}
