@@ -14,7 +14,6 @@ from benchmarks import lipschitz_cost
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-import arbiter as ab
 from arbiter.cli import app
 from arbiter.data import example_chain_path as example_path
 from arbiter.operators.checkpoint import REQUIRED_PROVENANCE
@@ -24,6 +23,7 @@ from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.evaluation import run_methods, stored_surfaces, unseen_surfaces
 from arbiter_lab.evaluation.arbitrage_check import ArbitrageVerdict
+from arbiter_lab.evaluation.first_design import FirstDesign
 from arbiter_lab.evaluation.heston_surfaces import heston_case
 
 
@@ -85,7 +85,7 @@ def test_unseen_surfaces_are_scored_written_and_kept(weights: Path, tmp_path: Pa
         assert {*found["by_family"]} == {*unseen_surfaces.FAMILIES}
     # an operator that nobody has trained is its reference alone, and worse than the fit
     assert facts["methods"]["operator"]["rmse_bp"] > 1.3 * facts["methods"]["fit"]["rmse_bp"]
-    assert facts["weights"]["model"] == ab.Operator.load(weights).model
+    assert facts["weights"]["model"] == FirstDesign.load(weights).model
     assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in (tmp_path / "surfaces").iterdir()] == ["unseen-00000.npz"]
 

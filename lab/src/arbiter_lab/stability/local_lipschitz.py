@@ -2,10 +2,10 @@
 
 :func:`arbiter_lab.differentiable.operators.network.lipschitz.constant` multiplies norms, which
 holds for every chain and is loose for each. For one geometry the densities, gains, steps and biases
-are known numbers, and the operator is a composition of known matrices and activations whose slopes lie within ``m ±
-r``. So split every activation into its middle and a rest, ``a(y) = m y + r ψ(y)`` with ψ
-1-Lipschitz, and carry two things along: the matrix A of all that is linear, from every quote to
-every state, and a bound ρ of how far the rest may move, slice by slice. Norms are then taken of
+are known numbers, and the operator is a composition of known matrices and activations whose slopes
+lie within ``m ± r``. So split every activation into its middle and a rest, ``a(y) = m y + r ψ(y)``
+with ψ 1-Lipschitz, and carry two things along: the matrix A of all that is linear, from every quote
+to every state, and a bound ρ of how far the rest may move, slice by slice. Norms are then taken of
 products, not the other way round, and what cancels in the linear part cancels in the bound.
 
 Near given quotes more is known: within a radius of them a unit's input stays in an interval, whose
