@@ -19,7 +19,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from arbiter_lab.differentiable.operators.pretrained import make_operator
 from benchmarks.operator_domain import Table, training_tables, traits_of
 from torch import Tensor
 
@@ -29,6 +28,7 @@ from arbiter.operators.network.config import Config
 from arbiter.operators.pretrained import Operator
 from arbiter_lab.differentiable.operators import checkpoint
 from arbiter_lab.differentiable.operators.network.network import Network
+from arbiter_lab.differentiable.operators.pretrained import make_operator
 from arbiter_lab.evaluation.heston_surfaces import oracle_rmse_bp
 from arbiter_lab.evaluation.listed_chains import evaluate_chains, find_chain_files
 from arbiter_lab.evaluation.methods import select_methods
