@@ -145,8 +145,8 @@ def full_networks(
 ) -> dict[str, Settings]:
     """Return the settings of the networks of one budget, by name: operator, ablations, baselines.
 
-    The operator has the name `MATCHED`. The operator of the tables was trained for longer, and only runs
-    of one budget show the value of a part.
+    The operator has the name `MATCHED`. The operator of the tables was trained for longer, and only
+    runs of one budget show the value of a part.
     """
     return {
         MATCHED: full,
