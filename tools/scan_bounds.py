@@ -3,7 +3,8 @@
 Usage: PYTHONPATH=. python tools/scan_bounds.py [WEIGHTS] [--chains 50] [--seed 5]
 
 Of every scan on the example chain and on chains of the training universe; told are those nearest
-to their bounds. The shipped weights if none are named. Ends with status 1 if a bound is broken.
+to their bounds. The first design's operator if no weights are named. Ends with status 1 if a bound
+is broken.
 """
 
 from __future__ import annotations
@@ -15,10 +16,9 @@ from pathlib import Path
 from benchmarks.operator_domain import training_tables
 
 from arbiter.examples import example_chain
-from arbiter.operators.pretrained import Operator
-from arbiter_lab.differentiable.operators.pretrained import build_network
 from arbiter_lab.differentiable.operators.prior.reference_volatility import scaled
 from arbiter_lab.differentiable.operators.quote_tensors import pad_chains
+from arbiter_lab.evaluation.first_design import FirstDesign
 from arbiter_lab.stability.scan_bounds import nearest
 from arbiter_lab.training.law_pool import make_laws
 
@@ -31,18 +31,16 @@ def main() -> None:
     parser.add_argument("--chains", type=int, default=50)
     parser.add_argument("--seed", type=int, default=5)
     given = parser.parse_args()
-    operator = Operator.load(given.weights) if given.weights else Operator.pretrained()
+    operator = FirstDesign.load(given.weights)
     drawn = training_tables(make_laws(LAWS, given.seed), given.chains, given.seed)
     sets = {
         "example chain": [example_chain().quotes()],
         f"{len(drawn)} chains of the universe": [table.quotes() for table, _, _ in drawn],
     }
-    print(operator)
+    print(f"{operator.model}: {operator.source}")
     held = True
     for name, chains in sets.items():
-        found = nearest(
-            build_network(operator), (scaled(pad_chains([quotes])) for quotes in chains)
-        )
+        found = nearest(operator.network, (scaled(pad_chains([quotes])) for quotes in chains))
         held = held and found.holds
         told = ", ".join(f"{field} {value:.4g}" for field, value in found._asdict().items())
         print(f"{name}: {told}")

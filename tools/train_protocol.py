@@ -1,15 +1,13 @@
 """Train every network of the protocol at full size: the operator, its ablations, the baselines.
 
 Usage: python tools/train_protocol.py OUT [--device cuda] [--steps N] [--seconds S] [--only NAME …]
-       python tools/train_protocol.py OUT --settings FILE --budgets 1 2 4 10
        python tools/train_protocol.py OUT --ship [FOLDER]
 
 All have the settings of lab/src/arbiter_lab/reproduction/full.json, one pool of laws and as many
 steps. With --seconds one that is slower ends its steps at the full rate when so much of its time is
 gone as leaves the rest for the falling rate, so that it takes about that long in all; trained.json
-says how many steps it had. With --budgets it is the operator alone, once for each budget of its
-maps, and once with none: what benchmarks.lipschitz_cost compares. The same command goes on where it
-stopped: finished networks are left alone.
+says how many steps it had. The same command goes on where it stopped: finished networks are left
+alone.
 OUT holds little; pools are hundreds of megabytes, and --pool puts them elsewhere.
 Needs PyTorch, NumPy, SciPy and safetensors alone; --ship, which puts the weights and their
 checksums where `arbiter reproduce` looks for them, needs the whole package.
@@ -52,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = full_settings() if given.settings is None else Settings.read(given.settings)
     if given.steps is not None:
         settings = scaled(settings, given.steps)
-    wanted = budgeted(settings, given.budgets) if given.budgets else full_networks(settings)
+    wanted = full_networks(settings)
     unknown = sorted(set(given.only or ()) - set(wanted))
     if unknown:
         raise SystemExit(f"--only {' '.join(unknown)}: give some of {', '.join(wanted)}")
@@ -73,15 +71,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if torch.cuda.is_available():  # recordings of the last network hold memory
             torch.cuda.empty_cache()
     return 1 if any("reason" in entry for entry in _record(given.out).values()) else 0
-
-
-def budgeted(settings: Settings, budgets: Sequence[float]) -> dict[str, Settings]:
-    """The operator with each budget of its maps, and with maps that are left as they are."""
-    made = {
-        f"budget-{size:g}": replace(settings, config=replace(settings.config, budget=size))
-        for size in budgets
-    }
-    return made | {"no_qalign": settings.apply_ablation("no_qalign")}
 
 
 def one(out: Path, name: str, settings: Settings, how: tuple[str, Path, float]) -> dict[str, Any]:
@@ -209,7 +198,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, help="of each, the schedule scaled with them")
     parser.add_argument("--seconds", type=float, default=math.inf, help="of each, about")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="some of the networks")
-    parser.add_argument("--budgets", type=float, nargs="+", metavar="SIZE", help="of every map")
     parser.add_argument("--pool", type=Path, help="folder of pools; OUT/pool if left out")
     parser.add_argument("--ship", type=Path, nargs="?", const=NETS, help="copy what is finished")
     return parser

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from arbiter.operators.network.config import Config
 from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO
 from arbiter.operators.quote_rows import QuoteRows
+from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled, scaled
 from arbiter_lab.differentiable.operators.quote_tensors import Ragged

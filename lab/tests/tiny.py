@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from arbiter.operators.network.config import Config
 from arbiter.operators.slope_head import KNOTS
+from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.differentiable.pricing import black
 from arbiter_lab.differentiable.pricing.transport import Transport
 from arbiter_lab.training.display import Display

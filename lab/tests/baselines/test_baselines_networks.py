@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import arbiter as ab
-from arbiter.operators.network.config import Config
 from arbiter.operators.prior.gaussian_process import ZETA
 from arbiter.pricing.black import implied_total_volatility
 from arbiter.quotes import Quotes
@@ -25,6 +24,7 @@ from arbiter_lab.baselines.matched_size import (
 )
 from arbiter_lab.baselines.readout import SMILE_COEFFICIENTS, smoothed_smile
 from arbiter_lab.baselines.trained_baseline import Baseline, NeuralSmiles
+from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.differentiable.operators.network.green_scan import GreenScan
 from arbiter_lab.differentiable.operators.network.measure_gate import places
 from arbiter_lab.differentiable.operators.network.network import Network

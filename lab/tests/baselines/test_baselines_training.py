@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 import tiny
 from arbiter.cli import app
 from arbiter.operators.checkpoint import CheckpointError
-from arbiter.operators.network.config import Config
 from arbiter.operators.pretrained import Operator
 from arbiter_lab.baselines.matched_size import BASELINE_NAMES, Design
 from arbiter_lab.baselines.readout import Readout
 from arbiter_lab.baselines.trained_baseline import Baseline
 from arbiter_lab.differentiable.operators import checkpoint
+from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
 from arbiter_lab.training import run_folder

@@ -13,12 +13,12 @@ from typer.testing import CliRunner, Result
 import tiny
 from arbiter.cli import app
 from arbiter.operators.checkpoint import REQUIRED_PROVENANCE, CheckpointError
-from arbiter.operators.network.config import Config
-from arbiter.operators.pretrained import Operator
 from arbiter_lab.differentiable.operators import checkpoint
+from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.evaluation.arbitrage_check import audit_model
 from arbiter_lab.evaluation.convex_decoder_model import ConvexOperator
+from arbiter_lab.evaluation.first_design import FirstDesign
 from arbiter_lab.evaluation.heston_surfaces import heston_case
 from arbiter_lab.evaluation.methods import default_method_names, load_any_operator, select_methods
 from arbiter_lab.training.settings import ABLATIONS
@@ -84,7 +84,7 @@ def test_the_papers_decoder_is_compared_with_all_but_a_refinement(
     refined = run(*base, "--method", "refine")
     assert refined.exit_code == 2
     assert "'refine' leans on a surface" in refined.output
-    assert default_method_names(Operator.pretrained()) == ["operator", "refine", "fit", "svi"]
+    assert default_method_names(FirstDesign.load()) == ["operator", "refine", "fit", "svi"]
 
 
 def test_it_is_its_projection_that_keeps_it_free_of_arbitrage(convex: Path) -> None:
@@ -107,8 +107,8 @@ def test_without_the_package_of_the_projection_it_is_refused(
 
 
 def test_a_decoder_is_not_taken_for_the_other(convex: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"decoder is 'icnn'.*or score this one"):
-        Operator.load(convex)
+    with pytest.raises(CheckpointError, match="its decoder is 'icnn', not 'transport'"):
+        FirstDesign.load(convex)
     config = Config(heads=4, width=8, state=4, rank=1, context=8)
     info: dict[str, Any] = {name: {} for name in REQUIRED_PROVENANCE}
 
@@ -116,7 +116,7 @@ def test_a_decoder_is_not_taken_for_the_other(convex: Path, tmp_path: Path) -> N
         about = info | {"config": config.to_dict() | changes}
         return checkpoint.save(tmp_path / "x.safetensors", Network(config).state_dict(), about)
 
-    assert isinstance(load_any_operator(saved()), Operator)
+    assert isinstance(load_any_operator(saved()), FirstDesign)
     with pytest.raises(CheckpointError, match="its decoder is 'transport', not 'icnn'"):
         ConvexOperator.load(saved())
     with pytest.raises(CheckpointError, match="heads = 'all' must be a whole number"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,21 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks import lipschitz_cost
-from rich.console import Console
 from typer.testing import CliRunner, Result
 
-import arbiter as ab
 from arbiter.cli import app
 from arbiter.data import example_chain_path as example_path
 from arbiter.operators.checkpoint import REQUIRED_PROVENANCE
-from arbiter.operators.network.config import Config
 from arbiter_lab.baselines.matched_size import match_design
 from arbiter_lab.differentiable.operators import checkpoint
+from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.evaluation import run_methods, stored_surfaces, unseen_surfaces
 from arbiter_lab.evaluation.arbitrage_check import ArbitrageVerdict
-from arbiter_lab.evaluation.heston_surfaces import heston_case
+from arbiter_lab.evaluation.first_design import FirstDesign
 
 
 def run(*arguments: object) -> Result:
@@ -85,7 +81,7 @@ def test_unseen_surfaces_are_scored_written_and_kept(weights: Path, tmp_path: Pa
         assert {*found["by_family"]} == {*unseen_surfaces.FAMILIES}
     # an operator that nobody has trained is its reference alone, and worse than the fit
     assert facts["methods"]["operator"]["rmse_bp"] > 1.3 * facts["methods"]["fit"]["rmse_bp"]
-    assert facts["weights"]["model"] == ab.Operator.load(weights).model
+    assert facts["weights"]["model"] == FirstDesign.load(weights).model
     assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in (tmp_path / "surfaces").iterdir()] == ["unseen-00000.npz"]
 
@@ -195,28 +191,3 @@ def test_a_folder_that_is_a_file_is_refused_before_the_work(tmp_path: Path) -> N
     result = run("--method", "fit", "--out", tmp_path / "out")
     assert result.exit_code == 2
     assert "is a file" in result.output
-
-
-def test_what_a_lipschitz_constant_costs_is_tabled_and_drawn(weights: Path, tmp_path: Path) -> None:
-    """Three times the weights of a path are no smaller a constant, and the table is in order."""
-    tensors, info = checkpoint.load(weights)
-    larger = {
-        name: 3.0 * part if name.startswith("last") else part for name, part in tensors.items()
-    }
-    known = info | {"metrics": {"lambda_lip_before": 1e9}}
-    other = checkpoint.save(tmp_path / "larger.safetensors", larger, known)
-    case = heston_case(1)
-    rows = lipschitz_cost.run(
-        [other, weights], {"unseen": [case], "heston": [case], "heston_hard": [case]}
-    )
-    assert [row["name"] for row in rows] == ["small", "larger"]
-    assert [row["before"] for row in rows] == [None, 1e9]
-    assert rows[0]["constant"] < rows[1]["constant"]
-    for row in rows:
-        assert row["within_radius"] <= row["at_chains"] <= row["constant"]
-        assert row["unseen_bp"] == row["heston_bp"] > 10.0
-    shown = io.StringIO()
-    Console(width=200, file=shown).print(lipschitz_cost.table(rows))
-    assert "larger" in shown.getvalue()
-    lipschitz_cost.plot(rows, tmp_path / "cost.png")
-    assert (tmp_path / "cost.png").read_bytes().startswith(b"\x89PNG")

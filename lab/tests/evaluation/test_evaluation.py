@@ -16,11 +16,11 @@ import torch
 import arbiter as ab
 from arbiter.conventions import Array
 from arbiter.data import example_chain_path as example_path
-from arbiter.operators.network.config import Config
 from arbiter.pricing import black
 from arbiter.quotes import Quotes
 from arbiter_lab.baselines.matched_size import match_design
 from arbiter_lab.baselines.trained_baseline import Baseline
+from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.evaluation import stored_surfaces, unseen_surfaces
 from arbiter_lab.evaluation.arbitrage_check import (
     ArbitrageVerdict,

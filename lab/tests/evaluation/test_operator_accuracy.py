@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from arbiter_lab.differentiable.operators.network.network import Network
-from arbiter_lab.differentiable.operators.pretrained import make_operator
 from arbiter_lab.evaluation import heston_surfaces, stored_surfaces, unseen_surfaces
 from arbiter_lab.evaluation.arbitrage_check import ArbitrageVerdict
+from arbiter_lab.evaluation.first_design import FirstDesign
 from arbiter_lab.evaluation.heston_surfaces import heston_case
 from arbiter_lab.evaluation.known_surface import Case
 from arbiter_lab.evaluation.methods import load_operator, select_methods
@@ -87,7 +87,7 @@ def test_heston_surfaces_are_met_and_as_well_refined(hard: bool) -> None:
 def test_a_network_that_nobody_has_trained_does_not_meet_the_hard_ones() -> None:
     """Without training the answer is the prior alone: 18 bp, against 12 bp after training."""
     torch.manual_seed(0)
-    untrained = make_operator(Network(load_operator().config), {})
+    untrained = FirstDesign(Network())
     cases = [heston_case(seed, hard=True) for seed in range(HESTON)]
     answers = evaluate(cases, select_methods(["operator"], untrained)).answers["operator"]
     assert missed(cases, answers, ON_HESTON["operator", True]) == {"rmse_bp"}

@@ -16,17 +16,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from arbiter.operators.network.network import Network as Inference
 from arbiter.operators.pretrained import Operator
 from arbiter.operators.slope_head import KNOTS as SHIPPED_KNOTS
-from arbiter_lab.differentiable.operators.pretrained import build_network
+from arbiter.quotes import Quotes
 from arbiter_lab.differentiable.operators.prior import bid_ask_likelihood, slice_offsets
 from arbiter_lab.differentiable.operators.quote_tensors import Ragged, pad_chains
 from arbiter_lab.differentiable.pricing import black
 from arbiter_lab.differentiable.pricing.transport import Transport
+from arbiter_lab.evaluation.first_design import FirstDesign
 from arbiter_lab.evaluation.heston_surfaces import heston_surface
 from counts import count
-from ragged_chains import to_rows
 
 ENDS = 0.01  # quotes move by that, up or down, from one end of a segment to the other
 FIRST, ZOOMS, POINTS = 65, 5, 17
@@ -56,6 +55,15 @@ def along(chain: Ragged, way: Tensor, low: float, high: float, points: int) -> R
     return many._replace(iv=many.iv * times, half=many.half * times)
 
 
+def to_quotes(chains: Ragged) -> list[Quotes]:
+    """The chains of a batch, each by itself."""
+    found = []
+    for T, k, iv, half, quoted in zip(*(part.numpy() for part in chains), strict=True):
+        columns = {"T": T[:, None] + 0.0 * k, "k": k, "iv_bid": iv - half, "iv_ask": iv + half}
+        found.append(Quotes.from_frame({name: part[quoted] for name, part in columns.items()}))
+    return found
+
+
 KNOTS = torch.tensor(SHIPPED_KNOTS, dtype=torch.float64)
 
 
@@ -81,15 +89,12 @@ def largest_gap(slopes: Slopes, seed: int, hard: bool) -> Gap:
 
 
 def test_surfaces_of_quotes_next_to_each_other_are_next_to_each_other() -> None:
-    """The whole pass is continuous, except that a second component starts at a threshold.
-
-    The largest gaps over the full count are 0.11 basis points and 0.012.
-    """
+    """The whole call is continuous, in single precision inside."""
     operator = Operator.pretrained()
-    inference = Inference(operator.weights, operator.config, np.float64)
 
     def slopes(chains: Ragged) -> Tensor:
-        return torch.from_numpy(inference(to_rows(chains)).slopes)
+        surfaces = operator.many(to_quotes(chains))
+        return torch.from_numpy(np.concatenate([surface.slopes for surface in surfaces]))
 
     for chain in CHAINS:
         gap = largest_gap(slopes, *chain)
@@ -100,7 +105,7 @@ def test_surfaces_of_quotes_next_to_each_other_are_next_to_each_other() -> None:
 
 def test_the_likeliest_alone_would_make_surfaces_jump(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same search on the torch network, since parts of the compiled pass cannot be replaced."""
-    network, some = build_network(Operator.pretrained()), CHAINS[1:4:2]
+    network, some = FirstDesign.load().network, CHAINS[1:4:2]
 
     @torch.no_grad()
     def slopes(chains: Ragged) -> Tensor:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from scipy.interpolate import BSpline
 from torch import Tensor
 
-from arbiter.operators.network.config import Config
 from arbiter.operators.prior.bid_ask_likelihood import INITIAL_ERROR, MID_VARIANCE_SHARE
 from arbiter.operators.prior.gaussian_process import CLOCK, CLOCKS, STRIKES, ZETA
 from arbiter.operators.prior.gaussian_process import factor as shipped_factor
+from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.differentiable.operators.network.lipschitz import constant
 from arbiter_lab.differentiable.operators.network.measure_gate import places
 from arbiter_lab.differentiable.operators.network.network import Network

@@ -8,9 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from arbiter.operators.network.maturity_pooling import POOLED_ROWS
 from arbiter_lab.differentiable.operators.network.lipschitz import constant
-from arbiter_lab.differentiable.operators.network.maturity_pooling import pool, precision
+from arbiter_lab.differentiable.operators.network.maturity_pooling import (
+    POOLED_ROWS,
+    pool,
+    precision,
+)
 from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled, scaled
 from arbiter_lab.differentiable.operators.quote_tensors import Ragged

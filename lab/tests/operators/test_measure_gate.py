@@ -8,9 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from arbiter.operators.network.measure_gate import MAX_MEASURE_PULL, SLOPE_ROWS, VALUE_ROWS
 from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO
-from arbiter_lab.differentiable.operators.network.measure_gate import Gate, Sight
+from arbiter_lab.differentiable.operators.network.measure_gate import (
+    MAX_MEASURE_PULL,
+    SLOPE_ROWS,
+    VALUE_ROWS,
+    Gate,
+    Sight,
+)
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled, scaled
 from arbiter_lab.differentiable.operators.quote_tensors import Ragged
 from counts import count

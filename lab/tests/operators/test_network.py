@@ -13,12 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from arbiter.operators.network.config import Config
-from arbiter.operators.network.maturity_pooling import POOLED_ROWS
 from arbiter.quotes import Quotes
 from arbiter.surface import SLOPE_RANGE, Surface
 from arbiter_lab.differentiable.operators import slope_head
-from arbiter_lab.differentiable.operators.network.maturity_pooling import pool, precision
+from arbiter_lab.differentiable.operators.network.config import Config
+from arbiter_lab.differentiable.operators.network.maturity_pooling import (
+    POOLED_ROWS,
+    pool,
+    precision,
+)
 from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.differentiable.operators.prior.reference_volatility import scaled
 from arbiter_lab.differentiable.operators.quote_tensors import pad_chains

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from arbiter.operators.network.config import Config
+from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.differentiable.operators.network.spectral_projection import (
     Aligned,
     align,

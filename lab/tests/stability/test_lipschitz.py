@@ -13,12 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from arbiter.operators.network.config import Config
-from arbiter.operators.network.lipschitz import MAX_ACTIVATION_SLOPE, MIN_ACTIVATION_SLOPE
 from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO
 from arbiter_lab.differentiable.operators import checkpoint
 from arbiter_lab.differentiable.operators.network import lipschitz
-from arbiter_lab.differentiable.operators.network.lipschitz import constant
+from arbiter_lab.differentiable.operators.network.config import Config
+from arbiter_lab.differentiable.operators.network.lipschitz import (
+    MAX_ACTIVATION_SLOPE,
+    MIN_ACTIVATION_SLOPE,
+    constant,
+)
 from arbiter_lab.differentiable.operators.network.network import Look, Network, activation
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
 from arbiter_lab.stability.local_lipschitz import constant_at, reach

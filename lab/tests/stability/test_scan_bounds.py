@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from arbiter.examples import example_chain
-from arbiter.operators.pretrained import Operator
 from arbiter_lab.differentiable.operators.network.green_scan import Generator, GreenScan, Guarded
-from arbiter_lab.differentiable.operators.pretrained import build_network
 from arbiter_lab.differentiable.operators.prior.reference_volatility import scaled
 from arbiter_lab.differentiable.operators.quote_tensors import pad_chains
+from arbiter_lab.evaluation.first_design import FirstDesign
 from arbiter_lab.stability.scan_bounds import each, nearest, watched
 from counts import count
 from ragged_chains import in_units, network
@@ -116,9 +115,8 @@ def test_single_precision_is_measured_as_double_is() -> None:
 
 
 def test_shipped_weights_stay_within_their_bounds() -> None:
-    operator = Operator.pretrained()
     chain = scaled(pad_chains([example_chain().quotes()], torch.float64))
-    found = nearest(build_network(operator), [chain])
+    found = nearest(FirstDesign.load().network, [chain])
     assert found.holds
     assert 0.01 < found.green_sum / found.green_bound < 1.0
     assert 0.0 < found.state_norm / found.state_bound < 1.0

@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 
 import tiny
 from arbiter.operators.checkpoint import CheckpointError
-from arbiter.operators.network.representer import MIN_COVERAGE
-from arbiter.operators.pretrained import Operator
 from arbiter_lab.differentiable.operators import checkpoint
 from arbiter_lab.differentiable.operators.network.green_scan import GreenScan
 from arbiter_lab.differentiable.operators.network.network import Network
+from arbiter_lab.differentiable.operators.network.representer import MIN_COVERAGE
+from arbiter_lab.evaluation.first_design import FirstDesign
 from arbiter_lab.training import loop, pool_files, run_folder
 from arbiter_lab.training.averaging import ParameterAverage
 from arbiter_lab.training.batch_stream import BatchStream
@@ -197,7 +197,7 @@ def test_weights_are_the_average_and_say_where_they_come_from(whole: Path) -> No
     assert info["training"]["route"] == leg.settings.route
     assert info["metrics"]["heldout_rmse_bp"] > 0.0
     assert any(not torch.equal(weights[name], state[f"param.{name}"]) for name in weights)
-    assert Operator.load(path).config == leg.settings.config
+    assert FirstDesign.load(path).config == leg.settings.config
 
 
 def test_it_learns(pools: Path, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from arbiter.operators.network.config import Config
 from arbiter_lab.baselines.readout import SMILE_COEFFICIENTS, SmileReadout, smoothed_smile
+from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.differentiable.operators.network.geometry_stream import geometry
 from arbiter_lab.differentiable.operators.network.measure_gate import Gate
 from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from arbiter.operators.network.config import Config
 from arbiter_lab.baselines.gru import Recurrent
 from arbiter_lab.baselines.readout import Readout
 from arbiter_lab.baselines.ssm import SelectiveScan
 from arbiter_lab.baselines.transformer import ATTENTION_HEADS, Transformer
+from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.differentiable.operators.network.network import Network
 
 BASELINE_NAMES = ("ssm", "gru", "transformer")

@@ -13,8 +13,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from arbiter.operators.network.config import Config
 from arbiter_lab.baselines.readout import SmileReadout, smoothed_smile
+from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled

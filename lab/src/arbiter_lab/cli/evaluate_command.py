@@ -154,7 +154,7 @@ def _describe_operator(trained: TrainedOperator | None) -> dict[str, Any] | None
         return None
     return {
         "model": trained.model,
-        "decoder": trained.config.decoder,
+        "decoder": getattr(trained.config, "decoder", "transport"),
         "lipschitz": trained.lipschitz,
         "source": Path(trained.source).name,
     }

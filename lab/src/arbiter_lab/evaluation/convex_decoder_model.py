@@ -22,14 +22,13 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from arbiter.conventions import Array
-from arbiter.operators.checkpoint import CheckpointError
-from arbiter.operators.network.config import Config
 from arbiter.quotes import Quotes, require_quotes
 from arbiter_lab.baselines.cleaned_svi import Nodes, choose_nodes, project_prices, quoted_range
 from arbiter_lab.differentiable.operators import checkpoint
 from arbiter_lab.differentiable.operators.network.network import Network, Output
 from arbiter_lab.differentiable.operators.quote_tensors import pad_chains
 from arbiter_lab.differentiable.pricing import black
+from arbiter_lab.evaluation.first_design import load_network
 from arbiter_lab.peers.peer import Peer, broadcast_points
 from arbiter_lab.training.convex_decoder_prices import price_calls
 
@@ -118,18 +117,7 @@ class ConvexOperator:
         Raises:
             CheckpointError: If it is not a checkpoint of an operator with the ICNN decoder.
         """
-        tensors, info = checkpoint.load(path)
-        try:
-            config = Config.from_dict(info.get("config"))
-            if config.decoder != "icnn":
-                raise ValueError(f"its decoder is {config.decoder!r}, not 'icnn'")
-        except ValueError as error:
-            raise CheckpointError(
-                f"{path}: not an operator with the decoder 'icnn' ({error}); give weights of "
-                "`arbiter train --ablate icnn`"
-            ) from error
-        network = checkpoint.restore_network(path, tensors, lambda: Network(config))
-        return cls(network, project, str(path))
+        return cls(load_network(path, "icnn"), project, str(path))
 
     def many(self, chains: Sequence[Quotes]) -> list[ConvexModel | Nodes]:
         """Return one model per chain.

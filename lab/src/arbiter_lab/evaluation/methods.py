@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from arbiter.operators.pretrained import Operator
     from arbiter_lab.baselines.trained_baseline import Baseline
     from arbiter_lab.evaluation.convex_decoder_model import ConvexOperator
+    from arbiter_lab.evaluation.first_design import FirstDesign
 
-    TrainedOperator = Operator | ConvexOperator
+    TrainedOperator = Operator | FirstDesign | ConvexOperator
 
 DEFAULT_METHODS = ("operator", "refine", "fit", "svi")
 """Methods that are compared if none is named."""
@@ -47,7 +48,7 @@ def load_operator(weights: str | PathLike[str] | None = None) -> Operator:
 
 
 def load_any_operator(weights: str | PathLike[str]) -> TrainedOperator:
-    """Load the operator of a checkpoint, with our decoder or with the paper's ICNN.
+    """Load the operator of a checkpoint: the library's, or one of the first design.
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -55,10 +56,13 @@ def load_any_operator(weights: str | PathLike[str]) -> TrainedOperator:
     """
     from arbiter.operators import checkpoint
     from arbiter_lab.evaluation.convex_decoder_model import ConvexOperator
+    from arbiter_lab.evaluation.first_design import FirstDesign
 
     config = checkpoint.load(weights)[1].get("config")
-    convex = isinstance(config, dict) and config.get("decoder") == "icnn"
-    return ConvexOperator.load(weights) if convex else load_operator(weights)
+    decoder = config.get("decoder") if isinstance(config, dict) else None
+    if decoder is None:  # the law network has one decoder, and does not name it
+        return load_operator(weights)
+    return ConvexOperator.load(weights) if decoder == "icnn" else FirstDesign.load(weights)
 
 
 def default_method_names(trained: TrainedOperator | None) -> list[str]:
@@ -123,7 +127,7 @@ def _build_method(
 
         return _method_per_chain(name, fit)
     if name == "refine":
-        return _method_per_chain(name, cast("Operator", trained).refine)
+        return _method_per_chain(name, cast("Operator | FirstDesign", trained).refine)
     return Method(name, cast("TrainedOperator", trained).many)
 
 

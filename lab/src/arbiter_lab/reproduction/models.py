@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from arbiter.files import read_format, write_whole
-from arbiter.operators.pretrained import DEFAULT_WEIGHTS_NAME
 from arbiter.quotes import Quotes
 from arbiter.scoring import Model
 from arbiter_lab.evaluation.convex_decoder_model import ConvexOperator
-from arbiter_lab.evaluation.methods import Method, load_operator, select_methods
+from arbiter_lab.evaluation.first_design import FirstDesign, operator_weights
+from arbiter_lab.evaluation.methods import Method, select_methods
 from arbiter_lab.protocol.manifest import sha256
 from arbiter_lab.reproduction.profiles import BASELINES, MATCHED
 from arbiter_lab.training.settings import ABLATIONS
@@ -120,7 +120,7 @@ class ModelEntry:
     def _load_solver(self) -> Solve:
         if self.weights is None:
             needed = self.name in ("operator", "refine")
-            return select_methods([self.name], load_operator() if needed else None)[0].solve
+            return select_methods([self.name], FirstDesign.load() if needed else None)[0].solve
         if self.kind == "baseline":
             loaded = import_module("arbiter_lab.baselines.trained_baseline").Baseline.load(
                 self.weights
@@ -129,7 +129,7 @@ class ModelEntry:
             return solve
         if self.has_icnn_decoder:
             return ConvexOperator.load(self.weights, self.projected).many
-        return load_operator(self.weights).many
+        return FirstDesign.load(self.weights).many
 
 
 @dataclass(frozen=True)
@@ -153,9 +153,9 @@ class Checkpoints:
         return found
 
     def collect_checksums(self) -> dict[str, str]:
-        """Return the checksums of the shipped operator and of the files of the manifest."""
+        """Return the checksums of the operator and of the files of the manifest."""
         named = {name: str(entry["sha256"]) for name, entry in sorted(self.files.items())}
-        return {DEFAULT_WEIGHTS_NAME: sha256(find_shipped_weights()), **named}
+        return {"operator": sha256(operator_weights()), **named}
 
     def find(self, name: str) -> Path | str:
         """Return the path of a network, or a sentence that states why there is none.
@@ -180,11 +180,6 @@ class Checkpoints:
         return path
 
 
-def find_shipped_weights() -> Path:
-    """Return the path of the weights of the shipped operator."""
-    return Path(str(files("arbiter.data"))) / f"{DEFAULT_WEIGHTS_NAME}.safetensors"
-
-
 def write_checkpoint_manifest(folder: str | PathLike[str], names: Sequence[str]) -> Path:
     """Write the manifest of ``NAME.safetensors`` files in a folder."""
     place = Path(folder)
@@ -197,7 +192,7 @@ def write_checkpoint_manifest(folder: str | PathLike[str], names: Sequence[str])
 
 
 def list_untrained(names: Sequence[str]) -> list[ModelEntry]:
-    """Return entries of the models that a run does not train: shipped operator, fits and peers."""
+    """Return entries of the models that a run does not train: operator, fits and peers."""
     kinds = {"operator": ("operator", "full"), "refine": ("fit", ""), "fit": ("fit", "")}
     kinds |= {"svi": ("peer", ""), "ssvi": ("peer", ""), "fit_then_clean": ("baseline", "")}
     found = [ModelEntry(name, *kinds[name]) for name in names]

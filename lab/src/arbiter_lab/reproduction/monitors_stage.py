@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 
 from arbiter.conventions import Array
 from arbiter.models.parameters import preset
-from arbiter.operators.pretrained import Operator
 from arbiter.quotes import Quotes
 from arbiter_lab.differentiable.operators.network.network import Network
-from arbiter_lab.differentiable.operators.pretrained import build_network
 from arbiter_lab.differentiable.operators.quote_tensors import pad_chains
-from arbiter_lab.evaluation.methods import load_operator
+from arbiter_lab.evaluation.first_design import FirstDesign
 from arbiter_lab.metrics.effective_dimension import effective_dimensions
 from arbiter_lab.protocol.folds import Fold
 from arbiter_lab.protocol.monitors import (
@@ -60,10 +58,10 @@ def make_monitors(context: StageContext) -> Facts:
     tell("A1")
     switched = _measure_switch_rate(context, days, fold.windows)
     tell("A2")
-    shipped = load_operator()
-    smooth = _smoothness(shipped, days, int(fold.test[-1]))
+    operator = FirstDesign.load()
+    smooth = _smoothness(operator, days, int(fold.test[-1]))
     tell("A3")
-    networks = {"operator": network_of(shipped), **_load_small_network(context)}
+    networks = {"operator": operator.network, **_load_small_network(context)}
     chain = days.quotes[int(fold.test[-1])]
     memories = {
         name: {scan: asdict(memory) for scan, memory in measure_scan_memories(net, chain).items()}
@@ -94,8 +92,8 @@ def _load_small_network(context: StageContext) -> dict[str, Network]:
     trained = context.read_facts("train")
     if "reason" in trained["runs"][SMALL]:
         return {}
-    loaded = Operator.load(weights_of(context.folder_of("train"), trained, SMALL))
-    return {SMALL: network_of(loaded)}
+    loaded = FirstDesign.load(weights_of(context.folder_of("train"), trained, SMALL))
+    return {SMALL: loaded.network}
 
 
 def _regression(context: StageContext, days: Days, fold: Fold) -> Facts:
@@ -113,7 +111,7 @@ def _regression(context: StageContext, days: Days, fold: Fold) -> Facts:
 
 
 def _describe_networks(context: StageContext, days: Days, fold: Fold) -> Facts:
-    """Return facts of the shipped operator and of every checkpoint."""
+    """Return facts of the operator and of every checkpoint."""
     settings = context.profile.small
     exam = HeldOut(settings, _load_held_out_laws(context), make_route(settings).make_lesson)
     every = [*list_untrained(["operator"]), *list_checkpointed(context.checkpoints)]
@@ -128,11 +126,6 @@ def _load_held_out_laws(context: StageContext) -> Laws:
     small = context.profile.small
     pools = context.folder_of("train") / POOLS_FOLDER
     return load_pool(small.held_out, small.held_out_seed, pools, "cpu").laws
-
-
-def network_of(trained: Operator) -> Network:
-    """The network behind an operator."""
-    return build_network(trained)  # features and scans are not part of its interface
 
 
 def input_rows(days: Days, rows: NDArray[np.int64]) -> Array:
@@ -175,7 +168,7 @@ def _measure_switch_rate(
     }
 
 
-def _smoothness(trained: Operator, days: Days, day: int) -> dict[str, Any]:
+def _smoothness(trained: FirstDesign, days: Days, day: int) -> dict[str, Any]:
     """Measure A2 of the oracle's and the operator's smiles and of linearly interpolated quotes."""
     state, quotes = days.states[day], days.quotes[day]
     scale = np.sqrt(days.market.log_variance(LAW_MATURITIES, state))[:, None]

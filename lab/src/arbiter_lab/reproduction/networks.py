@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from arbiter.operators.network.config import Config
 from arbiter_lab.differentiable.operators import checkpoint
+from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.differentiable.operators.network.green_scan import GreenScan
 from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.differentiable.operators.quote_tensors import pad_chains
+from arbiter_lab.evaluation.first_design import operator_weights
 from arbiter_lab.metrics.stability import MAX_RHO_DT
-from arbiter_lab.reproduction.models import ModelEntry, find_shipped_weights
+from arbiter_lab.reproduction.models import ModelEntry
 from arbiter_lab.reproduction.scored_days import Days
 from arbiter_lab.reproduction.stages import Facts
 from arbiter_lab.training.held_out import HeldOut
@@ -30,12 +31,12 @@ def describe_network(
     """Return facts of one network: metadata of its file, martingale test, Spec-Guard.
 
     Args:
-        entry: A model with weights, or the shipped operator.
+        entry: A model with weights, or the operator.
         days: Days of the timeline.
         rows: Numbers of the days out of sample.
         exam: Held-out batches, for the martingale test.
     """
-    path = entry.weights or find_shipped_weights()
+    path = entry.weights or operator_weights()
     tensors, about = checkpoint.load(path)
     found: dict[str, Any] = {
         "parameters": sum(tensor.numel() for tensor in tensors.values()),

@@ -74,13 +74,13 @@ def collect_headline_numbers(
     return [
         (
             f"{format_fixed(best['iv_rmse_bp'], 2)} bp",
-            "IV RMSE of the shipped operator, out of sample",
+            "IV RMSE of the operator, out of sample",
         ),
         (
             f"{format_fixed(small.get('iv_rmse_bp'), 1)} bp",
             "of the small width, trained in this run",
         ),
-        (format_score(best["NAS"]), "NAS of the shipped operator (the paper: 0.9866)"),
+        (format_score(best["NAS"]), "NAS of the operator (the paper: 0.9866)"),
         (f"{clean} of {len(ours)}", "models with guarantees have a NAS of one on every day"),
         (f"{facts['days']['noise_bp']:.1f} bp", "noise of the quotes"),
         (str(absent), "models are missing, each with its reason"),

@@ -44,7 +44,7 @@ _ROUTE_METRICS = {"relative_entropy": "relative entropy", "cvar_alignment": "CVa
 
 
 def tabulate_paper_table_1(runs: Runs) -> TextTable:
-    """Return Table 1 of the paper with ours: the shipped operator and the small width."""
+    """Return Table 1 of the paper with ours: the operator and the small width."""
     rows = []
     for claim in claims.TABLE_1:
         for name in ("operator", SMALL):

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
-from arbiter.operators.network.config import Config
+from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.training.settings import ABLATIONS, Settings
 
 BASELINES = {"unconstrained": "ssm", "gru": "gru", "transformer": "transformer"}
@@ -18,7 +18,7 @@ MATCHED = "matched"
 """The operator with the budget of the ablations and baselines at full size."""
 
 METHODS = ("operator", "refine", "fit", "svi", "ssvi", "fit_then_clean")
-"""Models that no training of a run makes: the shipped operator, fits and peers."""
+"""Models that no training of a run makes: the operator, fits and peers."""
 
 STRESS_AXES = ("noise", "coverage", "numeraire", "stale", "roughness", "jumps")
 
@@ -145,8 +145,8 @@ def full_networks(
 ) -> dict[str, Settings]:
     """Return the settings of the networks of one budget, by name: operator, ablations, baselines.
 
-    The operator has the name `MATCHED`. The shipped operator was trained for longer, and only runs
-    of one budget show the value of a part.
+    The operator has the name `MATCHED`. The operator of the tables was trained for longer, and only
+    runs of one budget show the value of a part.
     """
     return {
         MATCHED: full,

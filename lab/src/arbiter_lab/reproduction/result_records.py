@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from arbiter_lab.evaluation.methods import load_operator
+from arbiter_lab.evaluation.first_design import FirstDesign
 from arbiter_lab.metrics.metric import Metric
 from arbiter_lab.metrics.stability import stability
 from arbiter_lab.protocol.intervals import metric_intervals
@@ -122,7 +122,7 @@ def _collect_training_metrics(
         return [], reasons
     about |= {key: known[key] for key in ("parameters", "seed", "steps", "ended")}
     if name in ("operator", "refine"):
-        about |= {"model": load_operator().model}
+        about |= {"model": FirstDesign.load().model}
     if name == "refine":
         return [], reasons
     found, more = _collect_checkpoint_metrics(known, about["kind"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from arbiter.conventions import DAYS_PER_YEAR
-from arbiter_lab.evaluation.methods import load_operator
+from arbiter_lab.evaluation.first_design import FirstDesign
 from arbiter_lab.reproduction.scored_days import first_fold, read_days
 from arbiter_lab.reproduction.stages import Facts, StageContext
 
@@ -21,7 +21,7 @@ def make_portrait(context: StageContext) -> Facts:
     day = int(first_fold(context.profile).test[-1])
     quotes, state = days.quotes[day], days.states[day]
     context.tell("portrait", 0, 1)
-    surface = load_operator()(quotes)
+    surface = FirstDesign.load()(quotes)
     T = YEARS[:, None]
     k, at = np.broadcast_arrays(LOG_STRIKES, T)
     legs = np.log(np.array(LEG_MONEYNESS))

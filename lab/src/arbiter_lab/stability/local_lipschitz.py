@@ -1,11 +1,11 @@
 """The local Lipschitz constant: tighter, and valid for one chain's strikes and maturities.
 
-:func:`arbiter.operators.network.lipschitz.constant` multiplies norms, which holds for every chain
-and is loose for each. For one geometry the densities, gains, steps and biases are known numbers,
-and the operator is a composition of known matrices and activations whose slopes lie within ``m ±
-r``. So split every activation into its middle and a rest, ``a(y) = m y + r ψ(y)`` with ψ
-1-Lipschitz, and carry two things along: the matrix A of all that is linear, from every quote to
-every state, and a bound ρ of how far the rest may move, slice by slice. Norms are then taken of
+:func:`arbiter_lab.differentiable.operators.network.lipschitz.constant` multiplies norms, which
+holds for every chain and is loose for each. For one geometry the densities, gains, steps and biases
+are known numbers, and the operator is a composition of known matrices and activations whose slopes
+lie within ``m ± r``. So split every activation into its middle and a rest, ``a(y) = m y + r ψ(y)``
+with ψ 1-Lipschitz, and carry two things along: the matrix A of all that is linear, from every quote
+to every state, and a bound ρ of how far the rest may move, slice by slice. Norms are then taken of
 products, not the other way round, and what cancels in the linear part cancels in the bound.
 
 Near given quotes more is known: within a radius of them a unit's input stays in an interval, whose
@@ -22,21 +22,29 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from arbiter.operators.network.lipschitz import (
+from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO
+from arbiter_lab.differentiable.operators.network.geometry_stream import open_to_change
+from arbiter_lab.differentiable.operators.network.green_scan import GreenScan
+from arbiter_lab.differentiable.operators.network.lipschitz import (
     MAX_ACTIVATION_SLOPE,
     MIN_ACTIVATION_SLOPE,
     ROUNDING,
     at_first,
+    norm,
 )
-from arbiter.operators.network.measure_gate import MAX_MEASURE_PULL, MAX_MEASURE_VALUE
-from arbiter.operators.network.network import SILU
-from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO
-from arbiter_lab.differentiable.operators.network.geometry_stream import open_to_change
-from arbiter_lab.differentiable.operators.network.green_scan import GreenScan
-from arbiter_lab.differentiable.operators.network.lipschitz import norm
 from arbiter_lab.differentiable.operators.network.maturity_pooling import pool, precision
-from arbiter_lab.differentiable.operators.network.measure_gate import Sight
-from arbiter_lab.differentiable.operators.network.network import Look, Network, Seen, activation
+from arbiter_lab.differentiable.operators.network.measure_gate import (
+    MAX_MEASURE_PULL,
+    MAX_MEASURE_VALUE,
+    Sight,
+)
+from arbiter_lab.differentiable.operators.network.network import (
+    SILU,
+    Look,
+    Network,
+    Seen,
+    activation,
+)
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
 from arbiter_lab.stability import green_kernel
 

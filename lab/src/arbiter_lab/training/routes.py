@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from torch import Tensor, nn
 
-from arbiter.operators.network.config import Config
+from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.differentiable.operators.network.measure_gate import places
 from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged

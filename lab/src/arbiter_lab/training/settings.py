@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 from arbiter.operators.law.config import LawConfig
-from arbiter.operators.network.config import Config
 from arbiter.values import (
     require_bool,
     require_known_keys,
@@ -23,6 +22,7 @@ from arbiter.values import (
 )
 from arbiter_lab.baselines.matched_size import BASELINE_NAMES, Design, match_design
 from arbiter_lab.differentiable.operators.law.network import Variant
+from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.training.batches import MIN_QUOTES_PER_EXPIRY, BatchLayout, default_batch_layouts
 from arbiter_lab.training.saddle import Mode
 

@@ -1,1 +1,1 @@
-"""The network of :mod:`arbiter.operators.network` in torch, as it is trained."""
+"""The operator's first design, which the paper's tables were made with."""

@@ -1,7 +1,7 @@
 """The geometry stream: what each slice can know beside its values, and what its neighbours can.
 
-The torch version of :mod:`arbiter.operators.network.geometry_stream`,
-which has the reasons and the glossary.
+Where quotes are, how wide their spreads, how far apart maturities, and where there is kriging the
+whole reference: an ordinary network over all of these selects what the other stream does.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from arbiter.operators.network.config import Config
-from arbiter.operators.network.geometry_stream import (
-    HALF_SETTLED_ERROR,
-    MAX_SIZE,
-    MIN_LOG_MASS,
-    RESIDUAL_GAIN,
-)
 from arbiter_lab.differentiable.operators import slope_head
+from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.differentiable.operators.network.green_scan import GreenScan, Path, scan_together
 from arbiter_lab.differentiable.operators.network.measure_gate import Sight
 from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
+
+HALF_SETTLED_ERROR = 2e-3  # error of log-volatility that leaves half to be said
+RESIDUAL_GAIN = 8.0  # what the reference leaves of the quotes is a tenth of what they say, or less
+MAX_SIZE = 2.0  # of what is told in units in which it is about one
+MIN_LOG_MASS = -12.0  # of a head: less is told alike
 
 
 def carried(scans: Sequence[GreenScan], path: Path, ahead: Tensor) -> list[Tensor]:

@@ -1,7 +1,13 @@
 """The Green scan: a state carried along maturities by a dissipative resolvent.
 
-The torch version of :mod:`arbiter.operators.network.green_scan`,
-which has the reasons and the glossary.
+    h_ℓ = R_ℓ h_{ℓ−1} + B_ℓ x_ℓ,     R_ℓ = (I − Δ_ℓ A)⁻¹  (or e^{Δ_ℓ A})
+
+``A = −diag(d) − U Uᵀ`` is diagonal plus low rank, symmetric and below −μ (d ≥ μ), so that
+``‖R_ℓ‖ ≤ 1/(1 + Δ_ℓ μ)`` whatever is learned; the paper's condition on the spectral radius does
+not give that (docs/errata.md). ``‖B_ℓ‖ ≤ b Δ_ℓ`` with b such that the Green sum
+``Σ_s ‖R_ℓ⋯R_{s+1} B_s‖`` is at most ‖W‖, W the input map. Steps are log-maturity times a learned
+factor, inputs are gated: both depend on where the quotes are and how good, not on what they say,
+so that for given strikes the scan is linear and its bounds are true.
 
 Three ways to the same states: :meth:`GreenScan.forward` for a batch, :meth:`GreenScan.stream` for
 a maturity axis of any length with one state in memory, and the kernel itself
@@ -16,8 +22,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from arbiter.operators.network.green_scan import EPSILON, GATE_BIAS, MAX_LOG_STRETCH, MIN_STEP, MU
 from arbiter_lab.differentiable.operators.network.spectral_projection import Aligned
+
+MU = 0.5  # the least rate of forgetting, per unit of log-maturity
+EPSILON = 0.05
+MAX_LOG_STRETCH = 1.4  # steps are stretched or shrunk by at most e^1.4
+MIN_STEP = 1e-3  # step
+GATE_BIAS = 1.5  # where inputs' gates start: nearly open
 
 
 class Guarded(NamedTuple):

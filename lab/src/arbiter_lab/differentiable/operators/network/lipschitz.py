@@ -1,7 +1,26 @@
 """The operator's Lipschitz constant, from the norms of its maps.
 
-The torch version of :mod:`arbiter.operators.network.lipschitz`,
-which has the reasons and the glossary.
+For given strikes, maturities, relative spreads and reference volatilities: if every quoted
+``u = log(iv/σ)`` moves by at most ε, every proposed log-slope moves by at most L·ε, and so does
+every log-slope of the surface (the running maximum adds nothing). Both sides are in sup norm; u is
+what :func:`arbiter.operators.prior.reference_volatility.scaled` gives, within ±2.5. How σ itself
+follows the quotes is not part of it, and where there is kriging neither is how the reference does
+(the kriged smile, its standard errors, the slopes that the network starts from and what they miss):
+the constant is that of all that is trained.
+
+:func:`constant` holds for every such geometry. It composes (docs/operator-architecture.md,
+theorem 8, has the proofs)
+
+* the gate: a head's value moves by at most √2, its slope by 1, a mean under the measure by one more
+  ``MAX_MEASURE_PULL·(largest value)``; gains are at most 1; pooling along maturities multiplies by
+  √2; what a reference leaves is amplified by ``RESIDUAL_GAIN``;
+* aligned maps: their norms. Activations have slopes in [−0.091, 1], so that ``y ↦ D a(Uy)`` moves
+  by at most ``m‖DU‖ + r‖D‖‖U‖`` with m, r the middle and the half-width of that range, and
+  ``v + D a(Uv)`` by ``‖I + mDU‖ + r‖D‖‖U‖``;
+* scans: the Green sum, at most the norm of the input map
+  (:mod:`arbiter_lab.differentiable.operators.network.green_scan`);
+* the path straight to the head: sums of absolute weights;
+* the read-back smile: hats between nodes, at most the largest row of the reading map.
 """
 
 from __future__ import annotations
@@ -12,17 +31,24 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from arbiter.operators.network.config import Config
-from arbiter.operators.network.lipschitz import HALF_SLOPE_RANGE, MIDDLE_SLOPE, ROUNDING, at_first
-from arbiter.operators.network.maturity_pooling import POOLED_ROWS
-from arbiter.operators.network.measure_gate import (
+from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO
+from arbiter_lab.differentiable.operators.network.config import Config
+from arbiter_lab.differentiable.operators.network.geometry_stream import RESIDUAL_GAIN
+from arbiter_lab.differentiable.operators.network.maturity_pooling import POOLED_ROWS
+from arbiter_lab.differentiable.operators.network.measure_gate import (
     MAX_MEASURE_PULL,
     MAX_MEASURE_VALUE,
     SLOPE_ROWS,
     VALUE_ROWS,
 )
-from arbiter_lab.differentiable.operators.network.network import Look, Network
+from arbiter_lab.differentiable.operators.network.network import SILU, Look, Network
 from arbiter_lab.differentiable.operators.network.spectral_projection import Aligned
+
+# slopes of the activation, rounded outwards
+MAX_ACTIVATION_SLOPE, MIN_ACTIVATION_SLOPE = 1.09984 / SILU, -0.09984 / SILU
+MIDDLE_SLOPE = 0.5 * (MAX_ACTIVATION_SLOPE + MIN_ACTIVATION_SLOPE)
+HALF_SLOPE_RANGE = 0.5 * (MAX_ACTIVATION_SLOPE - MIN_ACTIVATION_SLOPE)
+ROUNDING = 1.0 + 1e-9
 
 
 class Constant(NamedTuple):
@@ -37,6 +63,11 @@ class Constant(NamedTuple):
     value: float
     by_look: tuple[float, ...]
     norms: dict[str, float]
+
+
+def at_first(kriging: bool) -> tuple[float, float]:
+    """How far what the first look sees moves when quotes move by one, and how large it counts."""
+    return (RESIDUAL_GAIN, MAX_MEASURE_VALUE) if kriging else (1.0, MAX_LOG_VOLATILITY_RATIO)
 
 
 @torch.no_grad()

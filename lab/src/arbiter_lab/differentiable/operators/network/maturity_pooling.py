@@ -1,7 +1,12 @@
 """Pooling: what neighbouring maturities say of the same strikes.
 
-The torch version of :mod:`arbiter.operators.network.maturity_pooling`,
-which has the reasons and the glossary.
+In units of the reference volatility smiles change slowly with maturity. So each head's value and
+slope are also read off a local line along log-maturity, through the same head of all slices, each
+weighed by its nearness ``e^{−|Δ log T|/span}`` and by its precision: the inverse variance of the
+head's mean, from the half-spreads, and less where the head is far from any quote. A slice with few
+or noisy quotes so borrows from the others, as much as the quotes' places and spreads call for and
+never for what they say: for given strikes pooling is linear, with rows of absolute sum √2 at most
+(docs/operator-architecture.md).
 """
 
 from __future__ import annotations
@@ -12,17 +17,17 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from arbiter.operators.network.maturity_pooling import (
-    MIN_LOG_ERROR,
-    MIN_LOG_PRESENCE,
-    MIN_WEIGHT_SUM,
-    RIDGE,
-)
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
+
+POOLED_ROWS = 2.0**0.5  # how far a pooled number moves when all that it pools move by one
+RIDGE = 0.25  # of the squared span: where maturities are no further apart, the line is flat
+MIN_LOG_ERROR = -6.0  # log standard error: heads that claim to know more count alike
+MIN_LOG_PRESENCE = -12.0  # log-mass against the best head's, doubled: less counts alike
+MIN_WEIGHT_SUM = 1e-12
 
 
 class Sure(Protocol):
-    """What heads see, as :class:`~arbiter.operators.network.measure_gate.Sight` describes it."""
+    """What heads see of each slice: log-masses and log standard errors."""
 
     @property
     def mass(self) -> Tensor:

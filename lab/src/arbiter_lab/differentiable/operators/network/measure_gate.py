@@ -1,31 +1,44 @@
 """The measure gate: densities on strikes, and what the quotes are under each of them.
 
-The torch version of :mod:`arbiter.operators.network.measure_gate`,
-which has the reasons and the glossary.
+Each head is a density ``w ≥ 0`` on the line of strikes, softplus of a learned logit, normalised so
+that its quadrature over the quoted strikes is one: an integral, not a softmax over tokens, so that
+refining the strikes converges. A head is a bump around its own strike; what it reports is the
+quotes' local line there (value and slope), which is again an integral ``∫ ξ w u`` with ξ known from
+the strikes alone. Head 0 of the paper is *the* measure: a density over moneyness, on whose mean and
+convex order training puts a price.
+
+How far a head's report moves when every quote moves by at most one: the value by √2, the slope by 1
+(docs/operator-architecture.md, theorem 4). The measure may lean on the quotes themselves, with
+a logarithmic rate of at most :data:`MAX_MEASURE_PULL`; a mean under it then moves by one, and by
+``MAX_MEASURE_PULL·(largest value)`` more.
+
+Shapes: B chains, L slices, S quotes, H heads.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from arbiter.operators.network.measure_gate import (
-    GEOMETRY_FACTORS,
-    GEOMETRY_SHIFTS,
-    MAX_DEVIATIONS,
-    MAX_MEASURE_PULL,
-    MAX_MEASURE_VALUE,
-    MIN_ERROR_VARIANCE,
-    MIN_LOGIT,
-    MIN_MASS,
-    MIN_SPACING,
-    RIDGE_PER_SQUARED_WIDTH,
-)
-from arbiter.operators.network.measure_gate import places as compute_places
-from arbiter.operators.network.weights import GATE_HIDDEN
+from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
+
+VALUE_ROWS, SLOPE_ROWS = 2.0**0.5, 1.0  # how far values and slopes move when quotes move by one
+MAX_MEASURE_PULL = 0.25  # how strongly a quote's own volatility may pull the measure
+# value that the measure takes a mean of: beyond it values are cut
+MAX_MEASURE_VALUE = 2.0 * MAX_LOG_VOLATILITY_RATIO
+MIN_LOGIT = -12.0  # logit: beyond all quotes a bump looks at all of them alike
+RIDGE_PER_SQUARED_WIDTH = 0.25  # of the bump's squared width: below it a local line is flat
+MIN_MASS = 1e-12  # below that of any quoted slice
+MIN_ERROR_VARIANCE = 1e-8  # of a head's mean
+MAX_DEVIATIONS = 6.0  # strikes farther out have the measure of these
+# what that takes of ζ, noise, log(σ√T), log-spacing and ζ²: factors and shifts
+GEOMETRY_FACTORS, GEOMETRY_SHIFTS = (1.0, 0.4, 0.3, 0.3, 1.0), (0.0, 2.0, 0.75, 1.0, -1.0)
+MIN_SPACING = 1e-3  # that a logarithm is taken of
+GATE_HIDDEN = 48  # width of the network that bends the gate's bumps
 
 
 class Sight(NamedTuple):
@@ -52,7 +65,7 @@ class Sight(NamedTuple):
 
 def places(heads: int, reach: tuple[float, float]) -> Tensor:
     """``(H,)`` of ζ: where the bumps are."""
-    return torch.tensor(compute_places(heads, reach))
+    return torch.tensor(np.linspace(-reach[0], reach[1], heads), dtype=torch.float32)
 
 
 class Gate(nn.Module):

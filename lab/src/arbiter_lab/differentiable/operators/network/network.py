@@ -1,7 +1,21 @@
 """The risk-neutral operator: ragged quotes in, star-ordered slopes out.
 
-The torch version of :mod:`arbiter.operators.network.network`,
-which has the reasons and the glossary.
+Two streams. *Geometry* (where the quotes are, how wide their spreads, how far apart maturities)
+goes through an ordinary network and selects: densities, gains, steps, biases. *Values* (what the
+quotes say, ``u = log(iv/σ)``) go through aligned maps, 1-Lipschitz activations and the Green scans
+alone. So for given strikes, maturities, spreads and reference volatilities the operator is a
+composition of maps with known norms, and its Lipschitz constant is a bound that is true
+(:mod:`arbiter_lab.differentiable.operators.network.lipschitz`).
+
+Where there is kriging the network corrects a reference: its values are what the kriged smile leaves
+of the quotes, amplified, and what it says is added to the slopes of a transport that prices that
+smile. The reference follows the quotes by a formula that is not trained. It is geometry like σ: the
+other stream sees it, and the constant holds it fixed.
+
+Several looks: each reads its own smile back off the state, embeds what is left of the quotes, and
+corrects the state, as a boosted or unrolled least-squares method would.
+
+Shapes: B chains, L slices, S quotes, H heads, n knots.
 """
 
 from __future__ import annotations
@@ -12,15 +26,12 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from arbiter.operators.network.config import Config
-from arbiter.operators.network.geometry_stream import RESIDUAL_GAIN
-from arbiter.operators.network.geometry_stream import at_knots as compute_hats
-from arbiter.operators.network.maturity_pooling import POOLED_ROWS
-from arbiter.operators.network.measure_gate import places
-from arbiter.operators.network.network import DIRECT_GAIN, MEND_GAIN, SILU, VIEW_GAIN
 from arbiter_lab.differentiable.operators import slope_head
+from arbiter_lab.differentiable.operators.network import shrinkage
+from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.differentiable.operators.network.convex_decoder import ICNNDecoder
 from arbiter_lab.differentiable.operators.network.geometry_stream import (
+    RESIDUAL_GAIN,
     Context,
     at_knots,
     carried,
@@ -28,14 +39,21 @@ from arbiter_lab.differentiable.operators.network.geometry_stream import (
     open_to_change,
 )
 from arbiter_lab.differentiable.operators.network.green_scan import GreenScan, Path
-from arbiter_lab.differentiable.operators.network.maturity_pooling import pool, precision
-from arbiter_lab.differentiable.operators.network.measure_gate import Gate, Sight
+from arbiter_lab.differentiable.operators.network.maturity_pooling import (
+    POOLED_ROWS,
+    pool,
+    precision,
+)
+from arbiter_lab.differentiable.operators.network.measure_gate import Gate, Sight, places
 from arbiter_lab.differentiable.operators.network.representer import Representer
 from arbiter_lab.differentiable.operators.network.spectral_projection import Aligned, align, maps
-from arbiter_lab.differentiable.operators.prior import shrinkage
 from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged, kriged
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled, scaled
 from arbiter_lab.differentiable.operators.quote_tensors import Ragged
+
+SILU = 1.1  # its slopes lie within −0.0999 and 1.0999
+# what gains are before anything is learned, under their hyperbolic tangent
+VIEW_GAIN, DIRECT_GAIN, MEND_GAIN = 1.0, 2.0, 1.0
 
 
 class Output(NamedTuple):
@@ -204,8 +222,7 @@ class Network(nn.Module):
         self.context = Context(config)
         knots = torch.tensor(slope_head.KNOTS, dtype=torch.float64)
         self.register_buffer("knots", knots, persistent=False)
-        # the library's own: products in single precision are not the same to the last digit
-        hats = torch.tensor(compute_hats(places(config.heads, config.reach)))
+        hats = at_knots(places(config.heads, config.reach))
         self.register_buffer("hats", hats, persistent=False)
         self.base = nn.Linear(config.context, len(slope_head.KNOTS))
         each = row_budget(config)
@@ -243,7 +260,7 @@ class Network(nn.Module):
         """Slopes of each chain; maturities without a quote get theirs from their neighbours.
 
         What :meth:`decode` proposes, as far as it can be trusted
-        (:mod:`arbiter.operators.prior.shrinkage`).
+        (:mod:`arbiter_lab.differentiable.operators.network.shrinkage`).
         """
         chain = scaled(quotes)
         guess = self.guess(chain)

@@ -9,8 +9,7 @@ representer theorem gives what a reproducing kernel makes of all of them togethe
 ``φ_h`` of the gate, the kernel ``Σ_h φ_h(ζ)φ_h(ζ')`` and weights w of the quotes, the smile is
 ``Σ_h c_h φ_h(ζ)``, ``c = (Φ'wΦ + ρI)⁻¹ Φ'w u``. Values and slopes of it at the bumps' places are
 linear in u; each row is scaled so that the sum of its absolute weights stays within what the
-Lipschitz constant counts on. Rows know where quotes are and how good, not what they say, and no
-gradient goes through them.
+Lipschitz constant counts on. Rows know where quotes are and how good, not what they say.
 """
 
 from __future__ import annotations
@@ -20,19 +19,22 @@ import math
 import torch
 from torch import Tensor
 
-from arbiter.operators.network.measure_gate import SLOPE_ROWS, VALUE_ROWS
-from arbiter.operators.network.representer import (
-    COVERAGE_POINTS,
-    COVERED_RADIUS,
-    HALF_WEIGHT_NOISE,
-    MIN_COVERAGE,
-    MIN_ROW_SUM,
-    RIDGE,
-    WINDOW,
-)
 from arbiter_lab.differentiable.operators.network.green_scan import inverse
-from arbiter_lab.differentiable.operators.network.measure_gate import Gate, Sight
+from arbiter_lab.differentiable.operators.network.measure_gate import (
+    SLOPE_ROWS,
+    VALUE_ROWS,
+    Gate,
+    Sight,
+)
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
+
+MIN_COVERAGE = 0.75  # coverage, below which a slice is seen as one smile
+WINDOW = (-3.5, 2.0)  # deviations
+COVERAGE_POINTS = 24
+COVERED_RADIUS = 0.2  # of asinh z
+RIDGE = 0.3  # ρ, against quotes of weight one: less makes rows swing, more flattens the smile
+HALF_WEIGHT_NOISE = 0.02  # half-spread over volatility whose quote weighs a half
+MIN_ROW_SUM = 1e-12
 
 
 def coverage(chain: Scaled) -> Tensor:

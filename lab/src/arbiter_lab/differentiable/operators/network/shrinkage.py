@@ -1,7 +1,12 @@
 """Shrinkage of the network's change towards the prior, far from the training data.
 
-The torch version of :mod:`arbiter.operators.prior.shrinkage`,
-which has the reasons and the glossary.
+A network can be wrong by any amount on chains unlike those of its training. Two checks do not
+depend on its weights. The quotes: a surface that meets them within their spreads is not
+contradicted. The reference has a standard error at every place: a change of the smile by about
+that error is plausible. A change that passes neither check is shrunk towards the reference: beyond
+:data:`FREE_MOVE_ERRORS` errors it is shortened to fewer, and the more the larger it is.
+
+The shrunk proposal goes through the head like any other, so the star order holds.
 """
 
 from __future__ import annotations
@@ -11,19 +16,18 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from arbiter.operators.prior.shrinkage import (
-    FREE_MOVE_ERRORS,
-    MAX_MISS_HALF_SPREADS,
-    MET_HALF_SPREADS,
-    MIN_LOG_IV_TOLERANCE,
-    MIN_MOVE,
-    MIN_REFERENCE_ERROR,
-    MIN_WEIGHT_SUM,
-    MISSED_HALF_SPREADS,
-)
 from arbiter_lab.differentiable.operators.prior import star_order_projection, transport_prices
 from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
+
+FREE_MOVE_ERRORS = 1.25  # standard errors of the reference, in root mean square over a chain
+# half-spreads off: a change that leaves quotes so far is fine, or is not
+MET_HALF_SPREADS, MISSED_HALF_SPREADS = 0.7, 1.0
+MIN_LOG_IV_TOLERANCE = 5e-3  # of log-volatility: what may be missed however tight the spread
+MAX_MISS_HALF_SPREADS = 5.0  # half-spreads: no quote counts for more
+MIN_REFERENCE_ERROR = 2e-3  # error of log-volatility that no reference is below
+MIN_MOVE = 1e-12
+MIN_WEIGHT_SUM = 1e-6  # less than that counts as nothing
 
 
 class Heads(Protocol):
