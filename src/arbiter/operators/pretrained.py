@@ -26,6 +26,7 @@ from arbiter.operators import checkpoint, domain, residuals, slope_head, workers
 from arbiter.operators.chain_pass import ChainPass, KnownNetwork, build_surface, plain_surface
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.fallback import Fallback, fit_instead, is_outside, require_fallback
+from arbiter.operators.monitors import slowest_rate
 from arbiter.operators.network.config import Config
 from arbiter.operators.network.lipschitz import constant
 from arbiter.operators.network.network import Network
@@ -73,7 +74,9 @@ class Operator:
         self.lipschitz = constant(self.weights, config).value
         self.knots = freeze_array(np.array(slope_head.KNOTS))
         limits = domain.parse_limits(info.get("domain"))
-        self._known = KnownNetwork(self.knots, self.model, self.lipschitz, limits)
+        self._known = KnownNetwork(
+            self.knots, self.model, self.lipschitz, limits, slowest_rate(self.weights)
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (dict(self.weights), self.config, self._info, self.source)

@@ -14,12 +14,11 @@ Lipschitz constant counts on. Rows know where quotes are and how good, not what 
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from arbiter.conventions import Array
 from arbiter.operators.matrix_products import Rough
+from arbiter.operators.monitor_sums import covered_shares
 from arbiter.operators.network.measure_gate import (
     SLOPE_ROWS,
     VALUE_ROWS,
@@ -29,9 +28,6 @@ from arbiter.operators.network.measure_gate import (
 )
 
 MIN_COVERAGE = 0.75  # coverage, below which a slice is seen as one smile
-WINDOW = (-3.5, 2.0)  # deviations
-COVERAGE_POINTS = 24
-COVERED_RADIUS = 0.2  # of asinh z
 RIDGE = 0.3  # ρ, against quotes of weight one: less makes rows swing, more flattens the smile
 HALF_WEIGHT_NOISE = 0.02  # half-spread over volatility whose quote weighs a half
 MIN_ROW_SUM = 1e-12
@@ -39,9 +35,7 @@ MIN_ROW_SUM = 1e-12
 
 def coverage(zeta: Array) -> float:
     """Share of the window that the quotes of a slice cover; zero where nothing is quoted."""
-    at = np.linspace(math.asinh(WINDOW[0]), math.asinh(WINDOW[1]), COVERAGE_POINTS)
-    near = np.abs(zeta - at[:, None]) <= COVERED_RADIUS
-    return float(near.any(1).mean())
+    return float(covered_shares(zeta, np.zeros(zeta.size, np.int64), 1)[0])
 
 
 class Representer(Gate):

@@ -20,15 +20,17 @@ import math
 import torch
 from torch import Tensor
 
+from arbiter.operators.monitor_sums import (
+    COVERAGE_POINTS,
+    COVERAGE_WINDOW,
+    COVERED_RADIUS,
+)
 from arbiter.operators.network.measure_gate import SLOPE_ROWS, VALUE_ROWS
 from arbiter.operators.network.representer import (
-    COVERAGE_POINTS,
-    COVERED_RADIUS,
     HALF_WEIGHT_NOISE,
     MIN_COVERAGE,
     MIN_ROW_SUM,
     RIDGE,
-    WINDOW,
 )
 from arbiter_lab.differentiable.operators.network.green_scan import inverse
 from arbiter_lab.differentiable.operators.network.measure_gate import Gate, Sight
@@ -37,7 +39,7 @@ from arbiter_lab.differentiable.operators.prior.reference_volatility import Scal
 
 def coverage(chain: Scaled) -> Tensor:
     """``(B, L)`` share of the window that quotes cover; zero where nothing is quoted."""
-    low, high = (math.asinh(z) for z in WINDOW)
+    low, high = (math.asinh(z) for z in COVERAGE_WINDOW)
     at = torch.linspace(
         low, high, COVERAGE_POINTS, dtype=chain.zeta.dtype, device=chain.zeta.device
     )
