@@ -159,10 +159,11 @@ LAYERS = {
         "window_update",
     ],
     "arbiter.operators": [
-        "checkpoint domain matrix_products quote_rows slope_head workers",
+        "checkpoint domain matrix_products monitor_sums quote_rows slope_head workers",
         "prior",
         "network",
-        "domain_features operator_surface vix_head",
+        "domain_features monitors",
+        "operator_surface vix_head",
         "chain_pass fallback",
         "residuals",
         "pretrained",

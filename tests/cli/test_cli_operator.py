@@ -17,7 +17,8 @@ FIXED = [
     "iv_rmse_bp_2sd", "vix", "vix_surface", "certificate", "iterations", "seconds",
 ]  # fmt: skip
 BESIDE = {
-    "path", "share", "model", "lipschitz", "seconds", "inside_bid_ask", "iv_rmse_bp_2sd",
+    "path", "share", "monitors", "model", "lipschitz", "seconds", "inside_bid_ask",
+    "iv_rmse_bp_2sd",
     "iv_rmse_half_spreads_2sd", "vix_surface", "domain",
 }  # fmt: skip
 

@@ -333,6 +333,9 @@ def _print_outcome(outcome: FitOutcome, out: Path) -> None:
     numbers.add_row("certificate", _describe_certificate(outcome))
     if s["operator"] is not None:
         numbers.add_row("answered by", _describe_path(s["path"], s["operator"]["share"]))
+        flags = (s["operator"]["monitors"] or {}).get("flags", {})
+        watched = ", ".join(flags) + " flagged" if flags else "no flag on A1 to A4"
+        numbers.add_row("assumptions", watched)
         numbers.add_row("domain", _describe_domain(s["operator"]["domain"]))
     if s["method"] == "both":
         alone = s["operator"]

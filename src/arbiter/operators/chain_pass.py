@@ -13,6 +13,7 @@ import numpy as np
 from arbiter.conventions import Array
 from arbiter.inputs import freeze_array, freeze_info
 from arbiter.operators import domain
+from arbiter.operators.monitors import watch
 from arbiter.operators.operator_surface import PRIOR, OperatorResult, OperatorSurface
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
@@ -28,12 +29,14 @@ class KnownNetwork(NamedTuple):
         model: Hash of its weights.
         lipschitz: Its certified constant.
         limits: Of its domain; none where it came without.
+        rate: At which its slowest scan forgets, per unit of log-maturity; None without a scan.
     """
 
     knots: Array
     model: str
     lipschitz: float | None
     limits: domain.Limits
+    rate: float | None
 
 
 class ChainPass(NamedTuple):
@@ -77,6 +80,15 @@ def build_surface(found: ChainPass, network: KnownNetwork) -> OperatorSurface:
         "inside_domain": None if report is None else report.inside,
         "alarms": [] if report is None else [alarm.to_dict() for alarm in report.alarms],
     }
+    deviations = quotes.k * np.exp(-found.level)[quotes.expiry]
+    watched = watch(
+        network.knots,
+        found.slopes,
+        np.arcsinh(deviations),
+        quotes.expiry,
+        quotes.maturities,
+        network.rate,
+    )
     result = OperatorResult(
         model=network.model,
         lipschitz=network.lipschitz,
@@ -84,6 +96,7 @@ def build_surface(found: ChainPass, network: KnownNetwork) -> OperatorSurface:
         reference=freeze_array(np.exp(found.level) / np.sqrt(quotes.maturities)),
         traits=MappingProxyType(traits),
         share=found.share,
+        monitors=watched,
         seconds=found.seconds + time.perf_counter() - began,
     )
     if result.path == PRIOR:

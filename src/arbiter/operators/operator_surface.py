@@ -15,6 +15,7 @@ from arbiter.conventions import Array
 from arbiter.fitting.fitted_surface import Kind, VixResult, plain_surface, rebuild_with_result
 from arbiter.inputs import freeze_array, freeze_info
 from arbiter.operators.domain import DomainReport, read_traits
+from arbiter.operators.monitors import Monitors
 from arbiter.pricing.vix_slices import VixSlices
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
@@ -40,6 +41,7 @@ class OperatorResult:
         traits: The numbers that the domain is judged by.
         share: Part of the network's change that is in the surface, from 0 for the prior alone to
             1 (:mod:`arbiter.operators.law.answer`). It is continuous in the quotes.
+        monitors: The paper's assumptions A1 to A4 on this surface; None in older files.
         seconds: Wall time; of a batch's pass its share.
         vix: How its VIX slices sit in the quotes on the VIX; None without any.
         warnings: What a reader of the surface should know, as sentences; each is logged as well.
@@ -51,6 +53,7 @@ class OperatorResult:
     reference: Array
     traits: Mapping[str, float]
     share: float
+    monitors: Monitors | None
     seconds: float
     vix: VixResult | None = None
     warnings: tuple[str, ...] = ()
@@ -64,10 +67,11 @@ class OperatorResult:
         return OPERATOR if self.share >= _MIN_OPERATOR_SHARE else PRIOR
 
     def to_dict(self) -> dict[str, Any]:
-        """Path, network, constant, time, and how VIX slices sit in quotes, as plain values."""
+        """Everything but arrays, traits and warnings, as plain values."""
         about: dict[str, Any] = {
             "path": self.path,
             "share": self.share,
+            "monitors": None if self.monitors is None else self.monitors.to_dict(),
             "model": self.model,
             "lipschitz": self.lipschitz,
             "seconds": self.seconds,
@@ -105,6 +109,7 @@ class OperatorSurface(Surface):
             "lipschitz": found.lipschitz,
             "traits": found.traits,
             "share": found.share,
+            "monitors": None if found.monitors is None else found.monitors.to_dict(),
             "vix": None if vix is None else vix.to_dict(),
             "warnings": list(found.warnings),
             "domain": None if report is None else report.to_dict(),
@@ -125,7 +130,8 @@ class OperatorSurface(Surface):
             residuals=freeze_array(arrays["residuals"]),
             reference=freeze_array(arrays["reference"]),
             traits=read_traits(plain["traits"]),
-            share=float(plain.get("share", 1.0)),  # files of earlier versions have none
+            share=float(plain.get("share", 1.0)),  # files of earlier versions have neither
+            monitors=Monitors.from_dict(plain.get("monitors")),
             seconds=0.0,
             vix=VixResult.from_stored(plain["vix"], arrays),
             warnings=tuple(str(sentence) for sentence in plain["warnings"]),

@@ -37,6 +37,7 @@ from arbiter.operators.law.weights import (
     describe_weights,
     freeze_weights,
 )
+from arbiter.operators.monitors import slowest_rate
 from arbiter.operators.operator_surface import OperatorSurface, put_on_clock
 from arbiter.operators.quote_rows import batches, lay_quotes
 from arbiter.operators.vix_head import fit_vix_slices
@@ -77,7 +78,9 @@ class Operator:
         limits = domain.parse_limits(info.get("domain"))
         most = limits.get("moved", (None, None))[1]
         self._free_move = math.inf if most is None else most
-        self._known = KnownNetwork(self.knots, self.model, self.lipschitz, limits)
+        self._known = KnownNetwork(
+            self.knots, self.model, self.lipschitz, limits, slowest_rate(self.weights)
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (dict(self.weights), self.config, self._info, self.source)

@@ -18,6 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.markets.paths import simulate
 from arbiter.models.parameters import Parameters
+from arbiter.operators.monitor_sums import RELATIVE_ROUNDING, decay_power, patch_orders
+from arbiter.operators.monitors import MIN_COVERAGE, decay_index, kazamaki_gap
 from arbiter.quotes import Quotes
 from arbiter_lab.metrics.metric import Metric
 from arbiter_lab.protocol.inference import (
@@ -35,14 +37,12 @@ if TYPE_CHECKING:
 
 Mask = NDArray[np.bool_]
 
-LEAST_COVERAGE = 0.75  # section 2.4, A4
 NOMINAL_ORDER = 2.0  # smoothness that a smile is taken to have: two bounded derivatives
 _MAX_PATH_SHARE = 0.05  # of a sum of exponentials: above it the sample does not show a finite mean
 _MIN_PATHS = 40
 _MIN_KAZAMAKI_GAIN = 0.01  # of Novikov's exponent: what makes Kazamaki's worth having
 _NORMAL_QUANTILE_5PCT = -1.6448536269514722  # 5 % of a standard normal variable lies below
 _RELATIVE_KERNEL_FLOOR = 1e-12  # of the largest part of a kernel
-_RELATIVE_ROUNDING = 1e-13  # of the largest value: differences below it are no roughness
 
 
 class MartingaleEnds(NamedTuple):
@@ -151,7 +151,7 @@ def _compute_kazamaki_gap(m: Array, v: Array, away: Array, exponent: float) -> t
     moment = 1.0 + float(rest.mean())
     if moment <= 0.0 or exponent <= 0.0:
         return 0.0, math.inf  # nothing to prefer: no variance, or a sample that contradicts itself
-    gap = math.log(moment) / (0.25 * exponent) - 1.0
+    gap = kazamaki_gap(exponent, math.log(moment))
     # the gap's first-order dependence on each path
     influence = (rest - rest.mean()) / moment - (1.0 + gap) * 0.25 * away
     error = float(np.std(influence)) / math.sqrt(m.size) / (0.25 * exponent)
@@ -204,21 +204,9 @@ def local_orders(
         raise ValueError(f"patch = {patch}: give at least 9, and {u.shape[-1]} at most")
     if not np.isfinite(u).all():
         raise ValueError("values must be finite: take strikes where the model has volatilities")
-    starts = np.arange(0, u.shape[-1] - patch + 1, max(patch // 2, 1))
-    cut = u[..., starts[:, None] + np.arange(patch)]  # (…, N, patch)
-    steps = 2 ** np.arange(int(math.log2((patch - 1) // 2)))
-    sizes = np.stack(
-        [
-            np.abs(cut[..., 2 * h :] - 2.0 * cut[..., h:-h] + cut[..., : -2 * h]).max(-1)
-            for h in steps
-        ],
-        axis=-1,
-    )  # (…, N, H)
-    floor = _RELATIVE_ROUNDING * np.abs(u).max() + np.finfo(np.float64).tiny
-    x = np.log2(steps) - np.log2(steps).mean()
-    slope = (np.log2(np.maximum(sizes, floor)) * x).sum(-1) / (x**2).sum()
-    smooth = sizes[..., -1] <= 16.0 * floor  # a straight line: only rounding is left
-    orders = np.where(smooth, 2.0, np.clip(slope, 0.0, 2.0))
+    floor = RELATIVE_ROUNDING * np.abs(u).max() + np.finfo(np.float64).tiny
+    flat = patch_orders(np.ascontiguousarray(u.reshape(-1, u.shape[-1])), patch, floor)
+    orders = flat.reshape(*u.shape[:-1], flat.shape[-1])
     return Smoothness(orders, nominal, orders < nominal - slack)
 
 
@@ -267,12 +255,10 @@ def measure_memory(kernel: ArrayLike, T: ArrayLike) -> ScanMemory:
     )  # nothing enters where nothing is quoted
     row, column = row[some], column[some]
     apart, left = at[row] - at[column], size[row, column] / enters[column]
-    far = apart >= math.sqrt(float(apart.min() * apart.max()))
-    decay = np.log(np.maximum(left[far], _RELATIVE_KERNEL_FLOOR))
-    power = -float(np.polyfit(np.log(apart[far]), decay, 1)[0])
+    power = decay_power(apart, np.log(np.maximum(left, _RELATIVE_KERNEL_FLOOR)))
     if left.max() <= _RELATIVE_KERNEL_FLOOR:
         power = math.inf  # nothing is carried at all
-    chi = min(max(1.0 - power, 0.0), 1.0)
+    chi = decay_index(power)
     flat = green.transpose(0, 2, 1, 3).reshape(at.size * green.shape[2], -1)
     spectrum = np.linalg.svd(flat, compute_uv=False)
     spectrum = spectrum[spectrum > _RELATIVE_KERNEL_FLOOR * spectrum[0]]
@@ -354,7 +340,7 @@ class Coverage:
 
 
 def compute_coverage(
-    quoted: ArrayLike, listed: ArrayLike, windows: ArrayLike, least: float = LEAST_COVERAGE
+    quoted: ArrayLike, listed: ArrayLike, windows: ArrayLike, least: float = MIN_COVERAGE
 ) -> Coverage:
     """Compute the share of listed cells that are quoted, by window (A4).
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from arbiter.operators.monitors import MIN_COVERAGE
 from arbiter_lab.evaluation.first_design import FirstDesign
 from arbiter_lab.metrics.metric import Metric
 from arbiter_lab.metrics.stability import stability
 from arbiter_lab.protocol.intervals import metric_intervals
-from arbiter_lab.protocol.monitors import LEAST_COVERAGE
 from arbiter_lab.protocol.results_file import FIELDS, as_run
 from arbiter_lab.reproduction.models import SMALL, UNPROJECTED_SUFFIX
 from arbiter_lab.reproduction.stages import Facts, StageContext
@@ -104,11 +104,11 @@ def _collect_training_metrics(
 ) -> tuple[list[Metric], dict[str, str]]:
     """Return metrics of the training, and reasons for those that it did not measure."""
     windows = context.read_facts("days")["coverage_windows"]
-    never = f"no window has a coverage below {LEAST_COVERAGE:g}"
+    never = f"no window has a coverage below {MIN_COVERAGE:g}"
     reasons = dict.fromkeys(
         _REPRESENTER_FIELDS, f"the representer is not part of this model, and {never}"
     )
-    if min(windows) < LEAST_COVERAGE:
+    if min(windows) < MIN_COVERAGE:
         reasons = dict.fromkeys(_REPRESENTER_FIELDS, "the representer is not part of this model")
     run = context.read_facts("train")["runs"].get(name.removesuffix(UNPROJECTED_SUFFIX))
     if run is not None:
@@ -179,7 +179,7 @@ def _collect_small_run_metrics(
         if run[field] is not None:
             found.append(Metric(field, float(run[field])))
         elif run["settings"]["config"]["representer"]:
-            reasons[field] = f"no slice of training had a coverage below {LEAST_COVERAGE:g}"
+            reasons[field] = f"no slice of training had a coverage below {MIN_COVERAGE:g}"
     if name == SMALL:
         share = context.read_facts("sweeps")["stability"]["Stability"]
         found.append(Metric("Stability", share["value"], None, np.array(share["runs"])))

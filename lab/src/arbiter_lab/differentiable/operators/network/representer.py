@@ -19,6 +19,8 @@ import math
 import torch
 from torch import Tensor
 
+from arbiter.operators.monitor_sums import COVERAGE_POINTS, COVERAGE_WINDOW, COVERED_RADIUS
+from arbiter.operators.monitors import MIN_COVERAGE
 from arbiter_lab.differentiable.operators.network.green_scan import inverse
 from arbiter_lab.differentiable.operators.network.measure_gate import (
     SLOPE_ROWS,
@@ -28,10 +30,6 @@ from arbiter_lab.differentiable.operators.network.measure_gate import (
 )
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
 
-MIN_COVERAGE = 0.75  # coverage, below which a slice is seen as one smile
-WINDOW = (-3.5, 2.0)  # deviations
-COVERAGE_POINTS = 24
-COVERED_RADIUS = 0.2  # of asinh z
 RIDGE = 0.3  # ρ, against quotes of weight one: less makes rows swing, more flattens the smile
 HALF_WEIGHT_NOISE = 0.02  # half-spread over volatility whose quote weighs a half
 MIN_ROW_SUM = 1e-12
@@ -39,7 +37,7 @@ MIN_ROW_SUM = 1e-12
 
 def coverage(chain: Scaled) -> Tensor:
     """``(B, L)`` share of the window that quotes cover; zero where nothing is quoted."""
-    low, high = (math.asinh(z) for z in WINDOW)
+    low, high = (math.asinh(z) for z in COVERAGE_WINDOW)
     at = torch.linspace(
         low, high, COVERAGE_POINTS, dtype=chain.zeta.dtype, device=chain.zeta.device
     )
