@@ -26,7 +26,7 @@ def spoken(rng: np.random.Generator, counts: list[int]) -> domain_features.Obser
     k = np.concatenate([np.sort(rng.normal(0.0, 0.1, n)) for n in counts])
     iv, spread = rng.uniform(0.1, 0.3, size), rng.uniform(0.001, 0.1, size)
     return domain_features.ObservedChains(
-        T, total, expiry, k, iv, spread, rng.normal(size=size), rng.uniform(size=1)
+        T, total, expiry, k, iv, spread, rng.normal(size=size), *rng.uniform(size=(2, 1))
     )
 
 

@@ -158,7 +158,7 @@ def seen(**changes: Any) -> ObservedChains:
     total = np.log(0.2 * np.sqrt(T))
     k = np.tile(np.linspace(-2.0, 2.0, 5), 2) * np.exp(total)[expiry]
     flat, tight, met = np.full(10, 0.2), np.full(10, 0.01), np.zeros(10)
-    plain = ObservedChains(T, total, expiry, k, flat, tight, met, np.array([0.5]))
+    plain = ObservedChains(T, total, expiry, k, flat, tight, met, np.array([0.5]), np.array([0.4]))
     return plain._replace(**changes)
 
 

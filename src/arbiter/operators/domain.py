@@ -68,6 +68,11 @@ TRAITS = {
         low=False,
         tail=FAT_TAIL_SHARE,
     ),
+    "prior_misfit": Trait(
+        "median miss of the mids by the prior alone, in half-spreads",
+        low=False,
+        tail=FAT_TAIL_SHARE,
+    ),
 }
 
 

@@ -58,6 +58,7 @@ class ObservedChains(NamedTuple):
             :data:`arbiter.operators.domain.VOLATILITY_SOFTENING`.
         moved: ``(C,)`` of each chain, what the network would have changed, in standard errors of
             its reference.
+        missed: ``(C,)`` of each chain, the prior's median miss of the mids, in half-spreads.
     """
 
     T: Array
@@ -68,6 +69,7 @@ class ObservedChains(NamedTuple):
     spread: Array
     miss: Array
     moved: Array
+    missed: Array
 
 
 def describe_chain(seen: ObservedChains) -> dict[str, float]:
@@ -133,7 +135,7 @@ def _compute_traits(seen: ObservedChains, slices: Indices, quotes: Indices) -> A
         row[12] = _out_of_line(log_T[own], level[:, own])
         row[13], row[14] = _quantile(size[here], 0.5), _quantile(size[here], _WORST_QUANTILE)
         row[15] = size[here].max() if math.isnan(worst[chain]) else worst[chain]
-        row[16] = seen.moved[chain]
+        row[16], row[17] = seen.moved[chain], seen.missed[chain]
     return found
 
 

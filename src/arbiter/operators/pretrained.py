@@ -27,7 +27,7 @@ from arbiter.operators import checkpoint, domain, residuals, slope_head, workers
 from arbiter.operators.chain_pass import ChainPass, KnownNetwork, build_surface, plain_surface
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.fallback import Fallback, fit_instead, is_outside, require_fallback
-from arbiter.operators.law.answer import answer
+from arbiter.operators.law.answer import Limits, answer
 from arbiter.operators.law.config import LawConfig
 from arbiter.operators.law.lipschitz import constant
 from arbiter.operators.law.network import LawNetwork
@@ -76,8 +76,8 @@ class Operator:
         self.lipschitz = constant(self.weights, config)
         self.knots = freeze_array(np.array(slope_head.KNOTS))
         limits = domain.parse_limits(info.get("domain"))
-        most = limits.get("moved", (None, None))[1]
-        self._free_move = math.inf if most is None else most
+        ends = (limits.get(name, (None, None))[1] for name in ("moved", "prior_misfit"))
+        self._limits = Limits(*(math.inf if end is None else end for end in ends))
         self._known = KnownNetwork(
             self.knots, self.model, self.lipschitz, limits, slowest_rate(self.weights)
         )
@@ -305,7 +305,7 @@ class Operator:
         guides: dict[int, Surface] = {}
         for batch in batches(rest):
             given = lay_quotes([rest[i] for i in batch], [left[i] for i in batch])
-            padded = answer(self._network, given, self._free_move).slopes  # (B, L, n)
+            padded = answer(self._network, given, self._limits).slopes  # (B, L, n)
             for i, b in zip(batch, padded, strict=True):
                 slopes = b[: rest[i].maturities.size]
                 if not np.isfinite(slopes).all():  # no level of volatility without that fold
@@ -317,7 +317,7 @@ class Operator:
         """Surfaces of one batch."""
         began = time.perf_counter()
         implied = residuals.implied(chains)
-        found = answer(self._network, lay_quotes(chains, implied), self._free_move)
+        found = answer(self._network, lay_quotes(chains, implied), self._limits)
         padded, total = found.slopes, found.total
         sizes = [quotes.maturities.size for quotes in chains]
         slopes = [b[:size] for b, size in zip(padded, sizes, strict=True)]
@@ -329,7 +329,9 @@ class Operator:
         if not (ordered(padded) or all(ordered(b[None]) for b in slopes)):
             raise AssertionError("the decoder orders slopes along maturities")
         price = residuals.price_chains(chains, slopes, self.knots)
-        off, traits = residuals.measure_misses(chains, implied, price, levels, found.moved)
+        off, traits = residuals.measure_misses(
+            chains, implied, price, levels, (found.moved, found.missed)
+        )
         took = (time.perf_counter() - began) / len(chains)
         parts = (chains, slopes, levels, off, traits, found.share.tolist(), [took] * len(chains))
         return [build_surface(ChainPass(*part), self._known) for part in zip(*parts, strict=True)]

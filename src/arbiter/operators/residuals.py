@@ -51,9 +51,12 @@ def measure_misses(
     known: list[ImpliedVolatilities],
     price: list[Array],
     levels: list[Array],
-    moved: Array,
+    pass_traits: tuple[Array, Array],
 ) -> tuple[list[Array], list[dict[str, float]]]:
-    """Model less mid in half-spreads, and the traits, of every chain."""
+    """Model less mid in half-spreads, and the traits, of every chain.
+
+    ``pass_traits`` are ``(C,)`` each: the network's change, and the prior's misses.
+    """
     slices, ends, expiry = _concatenate_indices(chains)
     k, mid, half, T = (
         np.concatenate([getattr(quotes, name) for quotes in chains])
@@ -63,7 +66,7 @@ def measure_misses(
     quotes = ObservedQuotes(k, T[expiry], iv, half)
     miss, off = compute_misses(quotes, np.concatenate(price) - mid)
     spread = 0.5 * (high - low) / iv
-    seen = ObservedChains(T, np.concatenate(levels), expiry, k, iv, spread, miss, moved)
+    seen = ObservedChains(T, np.concatenate(levels), expiry, k, iv, spread, miss, *pass_traits)
     return np.split(off, ends[1:-1]), describe_chains(seen, slices, ends)
 
 

@@ -1,7 +1,9 @@
 """From quotes to slopes: prior, network, what is left of its change far from training, decoder.
 
-A change is shrunk where it is larger than on all but a few chains of the training universe, in
-standard errors of the prior: that needs no opinion about the network, and is continuous.
+A change is shrunk where it is larger, in standard errors of the prior, than on all but a few chains
+of the training universe, and where the prior misses the quotes by more than there: nothing was
+learned for such chains. The share falls in a line, from one at the limit to none at twice the
+limit, so that the surface is continuous in the quotes.
 
 Shapes: B chains of L slices, n knots, P places at which the prior is told.
 """
@@ -22,7 +24,14 @@ from arbiter.operators.prior.reference_volatility import scaled
 from arbiter.operators.quote_rows import QuoteRows
 from arbiter.operators.slope_head import KNOTS
 
-_MIN_MOVE = 1e-12
+_SOFTENING = 5e-3  # of log-volatility: what may be missed however tight the spread
+
+
+class Limits(NamedTuple):
+    """How far the change, and the prior's misses, went in training; any number without limits."""
+
+    moved: float = math.inf
+    missed: float = math.inf
 
 
 class Answer(NamedTuple):
@@ -33,6 +42,7 @@ class Answer(NamedTuple):
         total: ``(B, L)`` logarithm of the reference total volatility ``σ√T``.
         moved: ``(B,)`` by how many standard errors of the prior the whole change would have moved
             the log-slopes, in root mean square.
+        missed: ``(B,)`` median miss of the mids by the prior alone, in half-spreads.
         share: ``(B,)`` of the change that is made.
         doubt: ``(B, L, P)`` logarithm of the prior's standard error of log-volatility.
         law: The proposal that was decoded.
@@ -41,26 +51,30 @@ class Answer(NamedTuple):
     slopes: Array
     total: Array
     moved: Array
+    missed: Array
     share: Array
     doubt: Array
     law: Law
 
 
-def answer(network: LawNetwork, quotes: QuoteRows, free_move: float = math.inf) -> Answer:
+def answer(network: LawNetwork, quotes: QuoteRows, limits: Limits | None = None) -> Answer:
     """The surfaces of chains.
 
     Args:
         network: The network.
         quotes: Of the chains.
-        free_move: Standard errors of the prior beyond which a change is shrunk.
+        limits: Beyond which a change is shrunk; none if left out.
     """
+    limits = Limits() if limits is None else limits
     with np.errstate(all="ignore"):  # a chain without a level has no numbers, and is found
         chain = scaled(quotes)
         prior, _ = kriged(chain, network.places)
         task = LawTask.from_chain(chain, prior)
         found = network(task)
         moved = measure_move(found, task, network)
-        share = np.minimum(free_move / np.maximum(moved, _MIN_MOVE), 1.0) ** 2
+        missed = measure_misses(found, task)
+        farthest = np.maximum(moved / limits.moved, missed / limits.missed)
+        share = np.clip(2.0 - farthest, 0.0, 1.0)
         first, last = found.laws[0], found.law
         part = share[:, None, None]
         law = Law(
@@ -68,7 +82,7 @@ def answer(network: LawNetwork, quotes: QuoteRows, free_move: float = math.inf) 
             first.shift + part[..., 0] * (last.shift - first.shift),
         )
         slopes = decode(law, chain.total, quotes.listed)
-    return Answer(slopes, chain.total, moved, share, prior.doubt, law)
+    return Answer(slopes, chain.total, moved, missed, share, prior.doubt, law)
 
 
 def measure_move(found: Proposal, task: LawTask, network: LawNetwork) -> Array:
@@ -79,3 +93,11 @@ def measure_move(found: Proposal, task: LawTask, network: LawNetwork) -> Array:
     weight = seen[..., None] * np.exp(-0.5 * (np.array(KNOTS) / ORDER_WIDTH) ** 2)
     square = weight * change**2 / (error**2 + HALF_SETTLED_ERROR**2)
     return np.asarray(np.sqrt(square.sum((1, 2)) / weight.sum((1, 2))))
+
+
+def measure_misses(found: Proposal, task: LawTask) -> Array:
+    """``(B,)`` median misses of the mids by the prior alone, in half-spreads."""
+    chain = task.chain
+    size = np.abs(found.missed) / np.sqrt(np.exp(2.0 * chain.noise) + _SOFTENING**2)
+    begins = chain.quotes.ends[:: chain.total.shape[1]]
+    return np.array([np.median(part) for part in np.split(size, begins[1:-1])])

@@ -30,7 +30,7 @@ from arbiter.operators.law.config import (
     LawConfig,
 )
 from arbiter.operators.law.green_scan import GreenScans, Walk
-from arbiter.operators.law.proposal import Law, LawPrices, price_law, prior_law
+from arbiter.operators.law.proposal import Law, price_law, prior_law
 from arbiter.operators.law.reading import Heads, Reading, law_vega, misfit
 from arbiter.operators.law.weights import Weights, select_weights
 from arbiter.operators.matrix_products import LinearMap, Rough
@@ -66,11 +66,11 @@ class Proposal(NamedTuple):
 
     Attributes:
         laws: The law after each look, the prior's first.
-        seen: What the law before the last look made of the quotes.
+        missed: ``(N,)`` what mids are off in log-volatility under the prior's law.
     """
 
     laws: tuple[Law, ...]
-    seen: LawPrices
+    missed: Array
 
     @property
     def law(self) -> Law:
@@ -216,16 +216,16 @@ class LawNetwork:
         quotes, relative = chain.quotes, np.exp(chain.noise)
         laws, share, context = [prior_law(prior.start, chain.total)], self.open(prior), None
         walk = Walk(np.stack([chain.gap, chain.ahead]).astype(np.float32), quotes.listed)
-        per_quote = chain.total.ravel()[quotes.row]
+        per_quote, misfits = chain.total.ravel()[quotes.row], []
         for look in self.looks:
             seen = price_law(laws[-1], chain.total, quotes.row, quotes.k)
             vega = law_vega(quotes.k, seen.x, per_quote)
-            off = misfit(task.mid, seen.price, vega, config.largest_misfit)
-            reading = look.heads.read(seen.x, off, relative, quotes.ends)
+            misfits.append(misfit(task.mid, seen.price, vega, config.largest_misfit))
+            reading = look.heads.read(seen.x, misfits[-1], relative, quotes.ends)
             if context is None:
                 context = self.geometry(task, reading, walk)
             laws.append(look(laws[-1], task, reading, (context, walk, share)))
-        return Proposal(tuple(laws), seen)
+        return Proposal(tuple(laws), misfits[0])
 
     def errors(self, prior: Kriged) -> Array:
         """``(B, L, n)`` what the prior's log-volatility may be off at the strikes of the knots."""
