@@ -94,7 +94,7 @@ def test_the_terminal_shows_every_method_and_where_the_files_are(tmp_path: Path)
     chosen = ("--bench", "heston-hard", "--count", 2, "--method", "fit", "--method", "svi")
     result = run(*chosen, "--out", tmp_path)
     assert result.exit_code == 0, result.output
-    for words in ("heston-hard: 2 surfaces", "fit", "svi", "NAS<1", "evaluation.json"):
+    for words in ("heston-hard: 2 surfaces", "fit", "svi", "NAS<1", "median", "evaluation.json"):
         assert words in result.output, words
     facts = json.loads((tmp_path / "evaluation.json").read_text())
     shown = f"{facts['methods']['fit']['rmse_bp']:.2f}"
@@ -154,7 +154,7 @@ def test_a_method_that_refuses_quotes_is_a_failure(
         (["--bench", "real:nowhere"], "nowhere is not a folder"),
         (["--count", "0"], "--count 0: give at least one"),
         (["--count", "2001", "--method", "fit"], "there are 2,000 unseen surfaces"),
-        (["--method", "sabr"], "'sabr' is not one of operator, refine, fit, svi"),
+        (["--method", "sabr"], "'sabr' is not one of prior, operator, refine, fit, svi"),
         (["--weights", "nowhere.safetensors"], "nowhere.safetensors does not exist"),
         (["--weights", __file__], "not a safetensors file"),
         (["--baseline", "nowhere.safetensors"], "nowhere.safetensors does not exist"),

@@ -11,6 +11,7 @@ from arbiter.scoring import Model
 from arbiter_lab.evaluation.arbitrage_check import audit_model
 from arbiter_lab.evaluation.known_surface import Case
 from arbiter_lab.evaluation.methods import Method
+from arbiter_lab.evaluation.paired_differences import paired_differences
 from arbiter_lab.evaluation.scores import CaseScore, noise_bp, score_case, score_refusal, summary
 
 CHAINS_PER_BATCH = 32  # chains per call of a method
@@ -35,6 +36,7 @@ class Evaluation:
             "quotes": sum(len(case.quotes) for case in self.cases),
             "noise_bp": noise_bp(self.cases),
             "methods": {name: summary(self.cases, found) for name, found in self.answers.items()},
+            "paired": paired_differences(self.cases, self.answers),
         }
 
 

@@ -70,12 +70,17 @@ def score_refusal(case: Case, why: str) -> CaseScore:
     return CaseScore(error, 0, ArbitrageVerdict(0.0, 0, None), math.nan, math.nan, why)
 
 
+def surface_rmse_bp(answer: CaseScore) -> float:
+    """Return the RMSE of one surface; infinite where the method has no volatility at a point."""
+    return _rms(answer.error)
+
+
 def summary(cases: Sequence[Case], answers: Sequence[CaseScore]) -> Summary:
     """Return the scores of one method: overall, by family, by maturity and by moneyness."""
     error = np.stack([answer.error for answer in answers])  # (N, L, S)
     z = np.stack([case.deviations for case in cases])
     quoted = np.stack([case.quoted for case in cases])
-    each = np.array([_rms(e) for e in error])
+    each = np.array([surface_rmse_bp(answer) for answer in answers])
     worst = int(np.argmax(each))
     families = sorted({case.family for case in cases})
     cell = np.searchsorted(MONEYNESS_EDGES, z, side="right")  # (N, L, S)
@@ -95,6 +100,7 @@ def summary(cases: Sequence[Case], answers: Sequence[CaseScore]) -> Summary:
             "family": cases[worst].family,
             "rmse_bp": _finite_or_none(each[worst]),
         },
+        "mean_surface_rmse_bp": _finite_or_none(np.mean(each)),
         "median_surface_rmse_bp": _finite_or_none(np.median(each)),
         "by_family": {
             family: _summarise_part(

@@ -97,6 +97,7 @@ class UnseenSurfaces:
             self.iv[i],
             self.quoted[i],
             float(self.vix[i]),
+            f"{number // 3}, {'set' if number % 3 < 2 else 'outsider'}",
         )
 
 
