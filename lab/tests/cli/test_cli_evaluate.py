@@ -103,12 +103,30 @@ def test_the_terminal_shows_every_method_and_where_the_files_are(tmp_path: Path)
     assert {*facts["methods"]["fit"]["by_family"]} == {"Heston, hard"}
 
 
+@pytest.mark.parametrize("bench", ["rough-bergomi", "double-heston"])
+def test_markets_outside_the_prior_have_alarms_and_ratios(bench: str, tmp_path: Path) -> None:
+    chosen = ("--method", "operator", "--method", "prior", "--method", "fit", "--count", 2)
+    result = run("--bench", bench, *chosen, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    for words in (f"{bench}: 2 surfaces", "alarms", "/ fit", "Paired by surface", "95 % interval"):
+        assert words in result.output, words
+    facts = json.loads((tmp_path / "evaluation.json").read_text())
+    found = facts["methods"]
+    assert found["operator"]["alarms"] in (0, 1, 2)
+    assert found["prior"]["alarms"] is None
+    ratio = found["prior"]["rmse_bp"] / found["fit"]["rmse_bp"]
+    assert found["prior"]["ratio_to_fit"] == pytest.approx(ratio)
+    assert [pair["against"] for pair in facts["paired"]] == ["prior", "operator"]
+
+
 def test_chains_of_a_folder(chains: Path, tmp_path: Path) -> None:
     result = run("--bench", f"real:{chains}", "--method", "fit", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     assert "few.csv" in result.output
     facts = json.loads((tmp_path / "evaluation.json").read_text())
     assert [row["nas"] for row in facts["chains"]] == [1.0]
+    assert facts["summary"]["methods"]["fit"]["chains"] == 1
+    assert "Means over chains" in result.output
     assert not (tmp_path / "errors.png").exists()
     (chains / "other.csv").write_text("a,b\n1,2\n")
     try:

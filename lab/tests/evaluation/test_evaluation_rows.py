@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import astuple, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
 import arbiter as ab
+from arbiter.conventions import Array
+from arbiter.pricing import black
+from arbiter.quotes import Quotes
 from arbiter_lab.evaluation.heston_row import calibrate_heston
 from arbiter_lab.evaluation.heston_surfaces import draw_heston, heston_case
 from arbiter_lab.evaluation.known_surface import Case
-from arbiter_lab.evaluation.methods import select_methods
+from arbiter_lab.evaluation.listed_chains import Row, evaluate_same_day, summarise_chains
+from arbiter_lab.evaluation.methods import Method, select_methods
 from arbiter_lab.evaluation.paired_differences import compare_pair, paired_differences
 from arbiter_lab.evaluation.prior_surface import prior_surface
 from arbiter_lab.evaluation.run_methods import evaluate
@@ -134,3 +140,85 @@ def test_rows_are_compared_with_the_operator_and_that_with_the_prior(cases: list
     assert each[0] == pytest.approx(surface_rmse_bp(done.answers["operator"][0]))
     alone = {"fit": done.answers["fit"], "prior": done.answers["prior"]}
     assert paired_differences(cases[:6], alone) == []
+
+
+def test_expiries_of_the_same_day_are_scored_apart() -> None:
+    """A model that is wrong on them alone is found out there alone."""
+    as_of = np.datetime64("2026-11-12T11:00")
+    T = np.repeat([5.0 / 24.0 / 365.0, 8.0 / 365.0, 40.0 / 365.0], 21)
+    k = np.tile(np.linspace(-2.0, 2.0, 21), 3) * 0.2 * np.sqrt(T)
+    table = {"T": T, "k": k, "iv_bid": np.full(63, 0.199), "iv_ask": np.full(63, 0.201)}
+    quotes = replace(Quotes.from_frame(table), as_of=as_of)
+
+    class Flat:
+        """20 % on all expiries but those of the day, where it is off."""
+
+        def __init__(self, off: float) -> None:
+            self.off = off
+
+        def iv(self, k: Array, T: Array) -> Array:
+            return np.where(np.asarray(T) < 0.002, 0.2 + self.off, 0.2) + 0.0 * np.asarray(k)
+
+        def otm(self, k: Array, T: Array) -> Array:
+            return np.asarray(black.otm(k, self.iv(k, T) * np.sqrt(T)))
+
+    def scored(off: float, given: Quotes = quotes) -> Row | None:
+        return evaluate_same_day(Method("flat", lambda _: [Flat(off)]), given)
+
+    right, wrong = scored(0.0), scored(0.003)
+    assert right is not None
+    assert wrong is not None
+    assert (right["quotes"], right["inside_bid_ask"]) == (21, 1.0)
+    assert right["iv_rmse_bp"] == pytest.approx(0.0, abs=0.2)
+    assert wrong["iv_rmse_bp"] == pytest.approx(30.0, abs=0.2)
+    assert wrong["inside_bid_ask"] < 0.5
+    assert wrong["median_half_spreads"] == pytest.approx(3.0, abs=0.1)
+    later = quotes.select(quotes.T > 0.002)
+    assert scored(0.003, later) is None
+
+
+def test_means_over_chains_are_of_those_that_all_methods_answered() -> None:
+    def row(chain: str, method: str, bp: float, inside: bool | None = None) -> Row:
+        scores = {"iv_rmse_bp": bp, "inside_bid_ask": 0.9, "median_half_spreads": 0.1 * bp}
+        day = None if chain == "a" else {**scores, "quotes": 5}
+        about = {"chain": chain, "method": method, "inside_domain": inside, "same_day": day}
+        return about | scores
+
+    rows = [
+        row("a", "operator", 2.0, True), row("a", "fit", 1.0),
+        row("b", "operator", 4.0, False), row("b", "fit", 2.5),
+        row("c", "operator", 100.0, True), {"chain": "c", "method": "fit", "error": "refused"},
+        {"chain": "d", "error": "cannot be read"},
+    ]  # fmt: skip
+    found = summarise_chains(rows)
+    operator = found["methods"]["operator"]
+    assert operator["chains"] == 2
+    assert operator["mean_iv_rmse_bp"] == pytest.approx(3.0)
+    assert operator["alarms"] == 1
+    assert operator["same_day"]["chains"] == 1
+    assert operator["same_day"]["mean_iv_rmse_bp"] == pytest.approx(4.0)
+    assert found["methods"]["fit"]["alarms"] is None
+    assert [pair["difference_bp"] for pair in found["paired"]] == [-1.25]
+    assert summarise_chains(rows[-1:]) == {"methods": {}, "paired": []}
+
+
+def test_alarms_and_the_ratio_to_the_fit_are_beside_the_errors(cases: list[Case]) -> None:
+    class Judged:
+        """A fit that judges its quotes."""
+
+        def __init__(self, quotes: Quotes, inside: bool) -> None:
+            self.surface, self.domain = ab.fit(quotes), SimpleNamespace(inside=inside)
+            self.iv, self.otm = self.surface.iv, self.surface.otm
+
+    def judge(chains: Sequence[Quotes]) -> list[Judged]:
+        return [Judged(quotes, i > 0) for i, quotes in enumerate(chains)]
+
+    chosen = [Method("judged", judge), *select_methods(["fit", "prior"])]
+    found = evaluate(cases[:3], chosen).to_dict()["methods"]
+    assert found["judged"]["alarms"] == 1
+    assert found["fit"]["alarms"] is None
+    assert found["judged"]["ratio_to_fit"] == pytest.approx(1.0)
+    prior, fit = found["prior"]["rmse_bp"], found["fit"]["rmse_bp"]
+    assert found["prior"]["ratio_to_fit"] == pytest.approx(prior / fit)
+    alone = evaluate(cases[:1], select_methods(["prior"])).to_dict()["methods"]["prior"]
+    assert alone["ratio_to_fit"] is None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from arbiter_lab.evaluation.known_surface import Case
     from arbiter_lab.evaluation.methods import Method, TrainedOperator
 
-BENCHES = ("unseen", "heston", "heston-hard")
+BENCHES = ("unseen", "heston", "heston-hard", "rough-bergomi", "double-heston")
 RESULT, PICTURE = "evaluation.json", "errors.png"
 _REAL_PREFIX = "real:"
 _NEED_OPERATOR = {"operator", "refine"}
@@ -31,7 +31,10 @@ ProgressCallback = Callable[[str, int, int], None]
 def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
     bench: Annotated[
         str,
-        typer.Option(help="unseen, heston, heston-hard, or real:FOLDER for chains of a folder."),
+        typer.Option(
+            help="unseen, heston, heston-hard, rough-bergomi, double-heston, or real:FOLDER for "
+            "chains of a folder."
+        ),
     ] = "unseen",
     weights: Annotated[
         Path | None, typer.Option(help="A checkpoint; the shipped operator if left out.")
@@ -167,7 +170,12 @@ def _evaluate_cases(
 def _make_cases(
     bench: str, which: tuple[int, int | None], cache: Path, tell: ProgressCallback
 ) -> list[Case]:
-    from arbiter_lab.evaluation import heston_surfaces, stored_surfaces, unseen_surfaces
+    from arbiter_lab.evaluation import (
+        heston_surfaces,
+        outside_markets,
+        stored_surfaces,
+        unseen_surfaces,
+    )
 
     first, count = which
     if bench == "unseen":
@@ -179,10 +187,16 @@ def _make_cases(
         return stored_surfaces.load_unseen_surfaces(
             wanted, cache, lambda done: tell("surfaces", done, wanted), first
         )
-    wanted = heston_surfaces.SURFACE_COUNT if count is None else count
+    outside = bench in outside_markets.OUTSIDE_BENCHES
+    usual = outside_markets.SURFACE_COUNT if outside else heston_surfaces.SURFACE_COUNT
+    wanted = usual if count is None else count
     cases = []
-    for seed in range(first, first + wanted):
-        cases.append(heston_surfaces.heston_case(seed, bench == "heston-hard"))
+    for number in range(first, first + wanted):
+        cases.append(
+            outside_markets.make_outside_case(bench, number)
+            if outside
+            else heston_surfaces.heston_case(number, bench == "heston-hard")
+        )
         tell("surfaces", len(cases), wanted)
     return cases
 
@@ -190,11 +204,15 @@ def _make_cases(
 def _evaluate_folder(
     folder: Path, count: int | None, chosen: list[Method], tell: ProgressCallback
 ) -> dict[str, Any]:
-    from arbiter_lab.evaluation.listed_chains import evaluate_chains, find_chain_files
+    from arbiter_lab.evaluation.listed_chains import (
+        evaluate_chains,
+        find_chain_files,
+        summarise_chains,
+    )
 
     paths = find_chain_files(folder)[:count]
     rows = evaluate_chains(paths, chosen, lambda _, done: tell("chains", done, len(paths)))
-    return {"chains": rows}
+    return {"chains": rows, "summary": summarise_chains(rows)}
 
 
 def _write_results(facts: dict[str, Any], families: list[str] | None, out: Path) -> list[Path]:

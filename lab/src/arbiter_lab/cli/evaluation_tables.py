@@ -21,6 +21,10 @@ def print_results(facts: dict[str, Any], written: list[Path]) -> None:
     if "chains" in facts:
         for table in _chain_tables(facts["chains"]):
             console.print(table)
+        if facts["summary"]["methods"]:
+            console.print(_summary_table(facts["summary"]["methods"]))
+        if facts["summary"]["paired"]:
+            console.print(_paired_table(facts["summary"]["paired"], "chain"))
         for row in facts["chains"]:
             if "error" in row:
                 what = f"{row['chain']} {row.get('method', '')}".strip()
@@ -33,7 +37,7 @@ def print_results(facts: dict[str, Any], written: list[Path]) -> None:
         if len(next(iter(facts["methods"].values()))["by_family"]) > 1:
             tables.insert(0, _family_table(facts["methods"]))
         if facts["paired"]:
-            tables.append(_paired_table(facts["paired"]))
+            tables.append(_paired_table(facts["paired"], "surface"))
         for table in tables:
             console.print(table)
     for path in written:
@@ -82,22 +86,23 @@ def _family_table(found: dict[str, Any]) -> Table:
 
 
 def _surface_table(found: dict[str, Any]) -> Table:
-    heads = ("RMSE of a surface", "mean", "median", "worst", "which", "refused", "no value")
-    table = _make_table("Surfaces", heads)
+    heads = ("bp", "mean", "median", "worst", "which", "/ fit", "alarms", "refused")
+    table = _make_table("RMSE of a surface", heads)
     for name, s in found.items():
         worst = s["worst"]
         sizes = (s["mean_surface_rmse_bp"], s["median_surface_rmse_bp"])
         table.add_row(
             name, *map(_format_fixed, sizes), _format_fixed(worst["rmse_bp"], 1),
-            _name_worst(worst), f"{s['refused']:,}", f"{s['absent']:,}",
+            _name_worst(worst), _format_fixed(s["ratio_to_fit"]), _format_fixed(s["alarms"], 0),
+            f"{s['refused']:,}",
         )  # fmt: skip
     return table
 
 
-def _paired_table(pairs: list[dict[str, Any]]) -> Table:
+def _paired_table(pairs: list[dict[str, Any]], unit: str) -> Table:
     """Differences of errors on the same surfaces: negative where the first method is better."""
     heads = ("bp", "against", "difference", "95 % interval", "p", "better on")
-    table = _make_table("Paired by surface, mean of RMSE", heads, words=2)
+    table = _make_table(f"Paired by {unit}, mean of RMSE", heads, words=2)
     for pair in pairs:
         low, high = (_format_fixed(pair[key]) for key in ("low_bp", "high_bp"))
         p, better = pair["p_value"], pair["better"]
@@ -131,6 +136,32 @@ def _chain_tables(rows: list[dict[str, Any]]) -> Iterator[Table]:
                 _format_nas(row["nas"]), steps, _format_fixed(row["seconds"]),
             )  # fmt: skip
         yield table
+
+
+def _summary_table(methods: dict[str, Any]) -> Table:
+    """Means over chains, and over those with expiries of the same day."""
+    heads = (
+        "",
+        "chains",
+        "bp 2sd",
+        "half-spr",
+        "inside",
+        "alarms",
+        "same day",
+        "bp 2sd",
+        "half-spr",
+    )
+    table = _make_table("Means over chains", heads)
+    for name, s in methods.items():
+        day = s["same_day"]
+        miss = _format_fixed(day["mean_iv_rmse_bp"])
+        table.add_row(
+            name, f"{s['chains']}", _format_fixed(s["mean_iv_rmse_bp"]),
+            _format_fixed(s["mean_median_half_spreads"]), f"{s['mean_inside_bid_ask']:.1%}",
+            _format_fixed(s["alarms"], 0), f"{day['chains']}", miss,
+            _format_fixed(day["mean_median_half_spreads"]),
+        )  # fmt: skip
+    return table
 
 
 def _format_nas(nas: float) -> str:

@@ -36,17 +36,21 @@ def paired_differences(
         One entry a pair, with the mean difference, its interval and p-value; None in their place
         where a method has no error on some surface, or there are fewer than two markets.
     """
-    first, second = REFERENCE_METHODS
-    pairs = []
-    if first in answers:
-        others = [name for name in answers if name not in REFERENCE_METHODS]
-        pairs = [(first, second)] * (second in answers) + [(name, first) for name in others]
     markets = [case.market or case.name for case in cases]
     return [
         {"method": name, "against": other}
         | compare_pair(_each(answers[name]), _each(answers[other]), markets)
-        for name, other in pairs
+        for name, other in reference_pairs(list(answers))
     ]
+
+
+def reference_pairs(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the pairs of methods that are compared, each with its reference."""
+    first, second = REFERENCE_METHODS
+    if first not in names:
+        return []
+    others = [(name, first) for name in names if name not in REFERENCE_METHODS]
+    return [(first, second), *others] if second in names else others
 
 
 def compare_pair(first: ArrayLike, second: ArrayLike, markets: Sequence[str]) -> dict[str, Any]:

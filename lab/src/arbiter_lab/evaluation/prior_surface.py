@@ -33,8 +33,7 @@ def prior_surface(quotes: Quotes) -> Surface:
     with np.errstate(all="ignore"):  # quotes without a level have no numbers, and are refused
         chain = scaled(lay_quotes([moved]))
         place = places(config.heads, config.reach).astype(np.float64)
-        start = slope_head.bounded(kriged(chain, place)[0].start, None)
-        slopes = slope_head.slopes(start, chain.total)
+        slopes = slope_head.slopes(kriged(chain, place)[0].start, chain.total)
     if not np.isfinite(slopes).all():
         raise ValueError(f"{quotes!r}: the quotes do not tell a level of volatility")
     knots = freeze_array(np.array(slope_head.KNOTS))

@@ -19,7 +19,7 @@ from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.scoring import BASIS_POINT, Model, is_inside_bid_ask
 from arbiter_lab.evaluation.arbitrage_check import ArbitrageVerdict
 from arbiter_lab.evaluation.known_surface import Case
-from arbiter_lab.evaluation.model_extensions import read_index
+from arbiter_lab.evaluation.model_extensions import read_domain, read_index
 from arbiter_lab.metrics.pooling import root_mean_square
 from arbiter_lab.metrics.volatility import iv_error_bp, iv_mae_bp, iv_max_bp, iv_rmse_bp
 
@@ -40,6 +40,8 @@ class CaseScore:
         verdict: Outcome of the audit.
         vix_error: Error of the volatility index in points; NaN for a model without an index.
         seconds: Time that the method took; NaN if it refused the quotes.
+        inside_domain: Whether the method takes the quotes for like those it was trained on; None
+            for a method that does not judge them.
         refusal: Why there is no model; None if there is one.
     """
 
@@ -48,6 +50,7 @@ class CaseScore:
     verdict: ArbitrageVerdict
     vix_error: float
     seconds: float
+    inside_domain: bool | None = None
     refusal: str | None = None
 
 
@@ -61,13 +64,14 @@ def score_case(case: Case, model: Model, verdict: ArbitrageVerdict, seconds: flo
     within = is_inside_bid_ask(model.otm(case.quotes.k, case.quotes.T), case.quotes)
     index = read_index(model)
     vix_error = math.nan if index is None else index - case.vix
-    return CaseScore(error, int(within.sum()), verdict, vix_error, seconds)
+    inside_domain = read_domain(model)
+    return CaseScore(error, int(within.sum()), verdict, vix_error, seconds, inside_domain)
 
 
 def score_refusal(case: Case, why: str) -> CaseScore:
     """Return the score of a method that refused the quotes: infinite errors and a NAS of zero."""
     error = np.where(case.listed, np.inf, np.nan)
-    return CaseScore(error, 0, ArbitrageVerdict(0.0, 0, None), math.nan, math.nan, why)
+    return CaseScore(error, 0, ArbitrageVerdict(0.0, 0, None), math.nan, math.nan, None, why)
 
 
 def surface_rmse_bp(answer: CaseScore) -> float:
@@ -142,6 +146,7 @@ def _summarise_part(
     index = index[np.isfinite(index)]
     times = [answer.seconds for answer in answers if answer.refusal is None]
     refusals = [answer.refusal for answer in answers if answer.refusal is not None]
+    judged = [answer.inside_domain for answer in answers if answer.inside_domain is not None]
     scores = np.array([answer.verdict.nas for answer in answers])
     size = np.abs(error[~np.isnan(error)])
     return {
@@ -161,6 +166,7 @@ def _summarise_part(
         "vix_rmse": _finite_or_none(_rms(index)),
         "vix_max": _finite_or_none(np.abs(index).max(initial=0.0)) if index.size else None,
         "absent": int(np.isinf(size).sum()),
+        "alarms": judged.count(False) if judged else None,
         "refused": len(refusals),
         "refusal": refusals[0] if refusals else None,
         "seconds_each": _finite_or_none(np.mean(times)) if times else None,
