@@ -77,14 +77,20 @@ def test_the_papers_decoder_is_compared_with_all_but_a_refinement(
     result = run(*base, "--json")
     assert result.exit_code == 0, result.output
     facts = json.loads(result.stdout)
-    assert list(facts["methods"]) == ["operator", "fit", "svi"]
+    assert list(facts["methods"]) == ["prior", "operator", "fit", "svi", "heston"]
     assert facts["weights"]["model"] == ConvexOperator.load(convex).model
     assert facts["weights"]["lipschitz"] is None  # the constant is one of slopes
     assert facts["methods"]["operator"]["proved"] == 0  # no theorem, but an audit
     refined = run(*base, "--method", "refine")
     assert refined.exit_code == 2
     assert "'refine' leans on a surface" in refined.output
-    assert default_method_names(FirstDesign.load()) == ["operator", "refine", "fit", "svi"]
+    assert default_method_names(FirstDesign.load()) == [
+        "prior",
+        "operator",
+        "refine",
+        "fit",
+        "svi",
+    ]
 
 
 def test_it_is_its_projection_that_keeps_it_free_of_arbitrage(convex: Path) -> None:

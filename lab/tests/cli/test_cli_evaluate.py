@@ -90,7 +90,7 @@ def test_the_terminal_shows_every_method_and_where_the_files_are(tmp_path: Path)
     chosen = ("--bench", "heston-hard", "--count", 2, "--method", "fit", "--method", "svi")
     result = run(*chosen, "--out", tmp_path)
     assert result.exit_code == 0, result.output
-    for words in ("heston-hard: 2 surfaces", "fit", "svi", "NAS<1", "evaluation.json"):
+    for words in ("heston-hard: 2 surfaces", "fit", "svi", "NAS<1", "median", "evaluation.json"):
         assert words in result.output, words
     facts = json.loads((tmp_path / "evaluation.json").read_text())
     shown = f"{facts['methods']['fit']['rmse_bp']:.2f}"
@@ -99,12 +99,30 @@ def test_the_terminal_shows_every_method_and_where_the_files_are(tmp_path: Path)
     assert {*facts["methods"]["fit"]["by_family"]} == {"Heston, hard"}
 
 
+@pytest.mark.parametrize("bench", ["rough-bergomi", "double-heston"])
+def test_markets_outside_the_prior_have_alarms_and_ratios(bench: str, tmp_path: Path) -> None:
+    chosen = ("--method", "operator", "--method", "prior", "--method", "fit", "--count", 2)
+    result = run("--bench", bench, *chosen, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    for words in (f"{bench}: 2 surfaces", "alarms", "/ fit", "Paired by surface", "95 % interval"):
+        assert words in result.output, words
+    facts = json.loads((tmp_path / "evaluation.json").read_text())
+    found = facts["methods"]
+    assert found["operator"]["alarms"] in (0, 1, 2)
+    assert found["prior"]["alarms"] is None
+    ratio = found["prior"]["rmse_bp"] / found["fit"]["rmse_bp"]
+    assert found["prior"]["ratio_to_fit"] == pytest.approx(ratio)
+    assert [pair["against"] for pair in facts["paired"]] == ["prior", "operator"]
+
+
 def test_chains_of_a_folder(chains: Path, tmp_path: Path) -> None:
     result = run("--bench", f"real:{chains}", "--method", "fit", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     assert "few.csv" in result.output
     facts = json.loads((tmp_path / "evaluation.json").read_text())
     assert [row["nas"] for row in facts["chains"]] == [1.0]
+    assert facts["summary"]["methods"]["fit"]["chains"] == 1
+    assert "Means over chains" in result.output
     assert not (tmp_path / "errors.png").exists()
     (chains / "other.csv").write_text("a,b\n1,2\n")
     try:
@@ -150,7 +168,7 @@ def test_a_method_that_refuses_quotes_is_a_failure(
         (["--bench", "real:nowhere"], "nowhere is not a folder"),
         (["--count", "0"], "--count 0: give at least one"),
         (["--count", "2001", "--method", "fit"], "there are 2,000 unseen surfaces"),
-        (["--method", "sabr"], "'sabr' is not one of operator, refine, fit, svi"),
+        (["--method", "sabr"], "'sabr' is not one of prior, operator, refine, fit, svi"),
         (["--weights", "nowhere.safetensors"], "nowhere.safetensors does not exist"),
         (["--weights", __file__], "not a safetensors file"),
         (["--baseline", "nowhere.safetensors"], "nowhere.safetensors does not exist"),

@@ -349,7 +349,7 @@ def test_stored_surfaces_are_those_that_were_made(
 
 
 def test_methods_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="'sabr' is not one of operator, refine, fit, svi"):
+    with pytest.raises(ValueError, match="'sabr' is not one of prior, operator, refine, fit, svi"):
         select_methods(["fit", "sabr"])
     with pytest.raises(ValueError, match="'fit' is named twice"):
         select_methods(["fit", "fit"])

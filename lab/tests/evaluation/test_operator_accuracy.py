@@ -1,9 +1,9 @@
 """What the shipped operator is said to reach where the truth is known, and what refining adds.
 
 Under `make verify` limits are the promised ones, on all 2,000 unseen surfaces and on all 50 Heston
-surfaces, base and hard. The few surfaces of `make test` say less of all: errors have fat tails (the
-first 300 unseen surfaces have 6.7 bp, all of them 5.4). So their limits are what was measured on
-these few and an eighth more, which finds a loss of accuracy and promises nothing.
+surfaces, base and hard. The few surfaces of `make test` say less of all: errors have fat tails
+(three hundreds of unseen surfaces in a row have 5.1, 4.7 and 5.4 bp). So their limits are what was
+measured on these few and an eighth more, which finds a loss of accuracy and promises nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ON_UNSEEN = limits(
 ON_HESTON = {
     ("operator", False): limits({"rmse_bp": 5.0}, {"rmse_bp": 2.70}),
     ("operator", True): limits({"rmse_bp": 14.0}, {"rmse_bp": 12.09}),
-    ("refine", False): limits({"rmse_bp": 4.0}, {"rmse_bp": 2.65}),
+    ("refine", False): limits({"rmse_bp": 5.0}, {"rmse_bp": 2.65}),
     ("refine", True): limits({"rmse_bp": 14.5}, {"rmse_bp": 12.54}),
 }
 
@@ -62,7 +62,7 @@ def ten_off(answers: Sequence[CaseScore]) -> list[CaseScore]:
 
 
 def test_unseen_surfaces_are_met_and_free_of_arbitrage() -> None:
-    """6 bp on all points, 6.5 where no quote is; a third of the surfaces of another family."""
+    """6 bp on all points, 6.5 on those without a quote; a third is of another family."""
     cases = stored_surfaces.load_unseen_surfaces(UNSEEN)
     answers = evaluate(cases, select_methods(["operator"], load_operator())).answers["operator"]
     assert missed(cases, answers, ON_UNSEEN) == set()
@@ -75,8 +75,8 @@ def test_unseen_surfaces_are_met_and_free_of_arbitrage() -> None:
 
 
 @pytest.mark.parametrize("hard", [False, True])
-def test_heston_surfaces_are_met_and_as_well_refined(hard: bool) -> None:
-    """5 and 14 bp by the operator alone, 4 and 14.5 refined."""
+def test_heston_surfaces_are_met_refined_or_not(hard: bool) -> None:
+    """5 and 14 bp by the operator alone, 5 and 14.5 refined without a Heston model."""
     cases = [heston_case(seed, hard) for seed in range(HESTON)]
     found = evaluate(cases, select_methods(["operator", "refine"], load_operator())).answers
     for name, answers in found.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_format
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,23 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbiter.cli.console_log import show_only_notices
-from arbiter.cli.exit_codes import (
-    BAD_INPUT,
-    FAILED,
-    exit_bad_input,
-    exit_interrupted,
-    print_written,
-)
+from arbiter.cli.exit_codes import BAD_INPUT, FAILED, exit_bad_input, exit_interrupted
+from arbiter_lab.cli.evaluation_tables import print_results
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
-    from rich.table import Table
 
     from arbiter_lab.baselines.trained_baseline import Baseline
     from arbiter_lab.evaluation.known_surface import Case
     from arbiter_lab.evaluation.methods import Method, TrainedOperator
 
-BENCHES = ("unseen", "heston", "heston-hard")
+BENCHES = ("unseen", "heston", "heston-hard", "rough-bergomi", "double-heston")
 RESULT, PICTURE = "evaluation.json", "errors.png"
 _REAL_PREFIX = "real:"
 _NEED_OPERATOR = {"operator", "refine"}
@@ -38,7 +31,10 @@ ProgressCallback = Callable[[str, int, int], None]
 def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
     bench: Annotated[
         str,
-        typer.Option(help="unseen, heston, heston-hard, or real:FOLDER for chains of a folder."),
+        typer.Option(
+            help="unseen, heston, heston-hard, rough-bergomi, double-heston, or real:FOLDER for "
+            "chains of a folder."
+        ),
     ] = "unseen",
     weights: Annotated[
         Path | None, typer.Option(help="A checkpoint; the shipped operator if left out.")
@@ -46,8 +42,9 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help="operator, refine, fit, svi, ssvi or fit_then_clean; give it again for several. "
-            "The first four if none; without refine for the decoder icnn, which has no surface."
+            help="prior, operator, refine, fit, svi, heston, ssvi or fit_then_clean; give it again "
+            "for several. The first five if none, and heston on its own markets; without refine "
+            "for the decoder icnn, which has no surface."
         ),
     ] = None,
     baseline: Annotated[
@@ -93,7 +90,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
     try:
         require_folder(out, files=(RESULT, PICTURE), folders=("surfaces",))
         trained = _load_operator(weights) if _NEED_OPERATOR & {*names} else None
-        names = method or default_method_names(trained)
+        names = method or default_method_names(trained, bench.startswith("heston"))
         networks = _load_baselines(baseline or [])
         names += [name for name in networks if name not in names]
         chosen = select_methods(names, trained, networks)
@@ -119,7 +116,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter per option
     if json:
         typer.echo(json_format.dumps(facts, indent=1, allow_nan=False))
     else:
-        _print_results(facts, written)
+        print_results(facts, written)
     _exit_if_failed(facts, chosen)
 
 
@@ -173,7 +170,12 @@ def _evaluate_cases(
 def _make_cases(
     bench: str, which: tuple[int, int | None], cache: Path, tell: ProgressCallback
 ) -> list[Case]:
-    from arbiter_lab.evaluation import heston_surfaces, stored_surfaces, unseen_surfaces
+    from arbiter_lab.evaluation import (
+        heston_surfaces,
+        outside_markets,
+        stored_surfaces,
+        unseen_surfaces,
+    )
 
     first, count = which
     if bench == "unseen":
@@ -185,10 +187,16 @@ def _make_cases(
         return stored_surfaces.load_unseen_surfaces(
             wanted, cache, lambda done: tell("surfaces", done, wanted), first
         )
-    wanted = heston_surfaces.SURFACE_COUNT if count is None else count
+    outside = bench in outside_markets.OUTSIDE_BENCHES
+    usual = outside_markets.SURFACE_COUNT if outside else heston_surfaces.SURFACE_COUNT
+    wanted = usual if count is None else count
     cases = []
-    for seed in range(first, first + wanted):
-        cases.append(heston_surfaces.heston_case(seed, bench == "heston-hard"))
+    for number in range(first, first + wanted):
+        cases.append(
+            outside_markets.make_outside_case(bench, number)
+            if outside
+            else heston_surfaces.heston_case(number, bench == "heston-hard")
+        )
         tell("surfaces", len(cases), wanted)
     return cases
 
@@ -196,11 +204,15 @@ def _make_cases(
 def _evaluate_folder(
     folder: Path, count: int | None, chosen: list[Method], tell: ProgressCallback
 ) -> dict[str, Any]:
-    from arbiter_lab.evaluation.listed_chains import evaluate_chains, find_chain_files
+    from arbiter_lab.evaluation.listed_chains import (
+        evaluate_chains,
+        find_chain_files,
+        summarise_chains,
+    )
 
     paths = find_chain_files(folder)[:count]
     rows = evaluate_chains(paths, chosen, lambda _, done: tell("chains", done, len(paths)))
-    return {"chains": rows}
+    return {"chains": rows, "summary": summarise_chains(rows)}
 
 
 def _write_results(facts: dict[str, Any], families: list[str] | None, out: Path) -> list[Path]:
@@ -234,112 +246,6 @@ def _exit_if_failed(facts: dict[str, Any], chosen: list[Method]) -> None:
         )
     if not kept:
         raise typer.Exit(FAILED)
-
-
-def _print_results(facts: dict[str, Any], written: list[Path]) -> None:
-    from rich.console import Console
-
-    console = Console()
-    if "chains" in facts:
-        for table in _chain_tables(facts["chains"]):
-            console.print(table)
-        for row in facts["chains"]:
-            if "error" in row:
-                what = f"{row['chain']} {row.get('method', '')}".strip()
-                console.print(f"Error: {what}: {row['error']}", highlight=False, markup=False)
-    else:
-        noise = f"{facts['quotes']:,} quotes with {facts['noise_bp']:.1f} bp of noise"
-        title = f"{facts['bench']}: {facts['surfaces']:,} surfaces, {noise}"
-        console.print(_method_table(facts["methods"], title))
-        for table in (_family_table(facts["methods"]), _worst_table(facts["methods"])):
-            console.print(table)
-    for path in written:
-        print_written(console, path)
-
-
-def _make_table(title: str, heads: tuple[str, ...], words: int = 1) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    # few lines, so that eight columns of numbers fit into a narrow terminal
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    for place, head in enumerate(heads):
-        table.add_column(head, justify="left" if place < words else "right", no_wrap=True)
-    return table
-
-
-def _method_table(found: dict[str, Any], title: str) -> Table:
-    heads = ("bp", "RMSE", "no quote", "MAE", "max", "inside", "NAS<1", "VIX", "ms")
-    table = _make_table(title, heads)
-    for name, s in found.items():
-        nas = f"{s['surfaces'] - s['nas_one']:,}"
-        each = None if s["seconds_each"] is None else 1e3 * s["seconds_each"]
-        numbers = (s["rmse_bp"], s["rmse_unquoted_bp"], s["mae_bp"])
-        table.add_row(
-            name, *map(_format_fixed, numbers), _format_fixed(s["max_bp"], 0),
-            f"{s['inside_bid_ask']:.1%}",
-            nas, _format_fixed(s["vix_rmse"], 3), _format_fixed(each, 1),
-        )  # fmt: skip
-    return table
-
-
-def _family_table(found: dict[str, Any]) -> Table:
-    families = list(next(iter(found.values()))["by_family"])
-    table = _make_table("By family (no quote)", ("bp", *families))
-    for name, s in found.items():
-        cells = [s["by_family"][family] for family in families]
-        table.add_row(
-            name,
-            *(
-                f"{_format_fixed(c['rmse_bp'])} ({_format_fixed(c['rmse_unquoted_bp'])})"
-                for c in cells
-            ),
-        )
-    return table
-
-
-def _worst_table(found: dict[str, Any]) -> Table:
-    table = _make_table("Surfaces", ("bp", "median", "worst", "which", "refused", "no value"))
-    for name, s in found.items():
-        worst = s["worst"]
-        table.add_row(
-            name, _format_fixed(s["median_surface_rmse_bp"]), _format_fixed(worst["rmse_bp"], 1),
-            _name_worst(worst), f"{s['refused']:,}", f"{s['absent']:,}",
-        )  # fmt: skip
-    return table
-
-
-def _name_worst(worst: dict[str, Any]) -> str:
-    name, family = worst["name"], worst["family"]
-    return str(name) if family in name else f"{name}, {family}"
-
-
-def _chain_tables(rows: list[dict[str, Any]]) -> Iterator[Table]:
-    """A table per chain: names of chains are long, and terminals narrow."""
-    heads = ("", "inside", "bp 2sd", "half-spr", "VIX gap", "NAS", "steps", "s")
-    for chain in dict.fromkeys(row["chain"] for row in rows):
-        scored = [row for row in rows if row["chain"] == chain and "error" not in row]
-        if not scored:
-            continue
-        count, index = f"{scored[0]['quotes']:,} quotes", _format_fixed(scored[0]["vix"])
-        table = _make_table(f"{chain}: {count}, VIX by the index rule {index}", heads)
-        for row in scored:
-            steps = "–" if row["steps"] is None else f"{row['steps']}"
-            table.add_row(
-                row["method"], f"{row['inside_bid_ask']:.1%}", _format_fixed(row["iv_rmse_bp"], 1),
-                _format_fixed(row["median_half_spreads"]), _format_fixed(row["vix_gap"], 3),
-                _format_nas(row["nas"]), steps, _format_fixed(row["seconds"]),
-            )  # fmt: skip
-        yield table
-
-
-def _format_nas(nas: float) -> str:
-    """Four digits, rounded down: what is not one does not look like one."""
-    return "1" if nas == 1.0 else f"{math.floor(1e4 * nas) / 1e4:.4f}"
-
-
-def _format_fixed(value: float | None, digits: int = 2) -> str:
-    return "–" if value is None else f"{value:,.{digits}f}"
 
 
 @contextmanager

@@ -29,6 +29,8 @@ class Case:
         iv: ``(L, S)`` exact volatilities; NaN where no strike is listed.
         quoted: ``(L, S)`` whether a strike has a quote.
         vix: Exact volatility index, in points.
+        market: Market that the case was drawn from, the name if empty: surfaces of one market are
+            not independent.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Case:
     iv: Array
     quoted: Mask
     vix: float
+    market: str = ""
 
     @property
     def listed(self) -> Mask:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, cast
 
@@ -18,11 +19,21 @@ if TYPE_CHECKING:
 
     TrainedOperator = Operator | FirstDesign | ConvexOperator
 
-DEFAULT_METHODS = ("operator", "refine", "fit", "svi")
-"""Methods that are compared if none is named."""
+DEFAULT_METHODS = ("prior", "operator", "refine", "fit", "svi")
+"""Methods that are compared if none is named; on markets of Heston's also ``heston``."""
 TRAINED_BASELINES = ("ssm", "gru", "transformer")
 """Baselines that need a trained network; none is shipped."""
-METHOD_NAMES = (*DEFAULT_METHODS, "ssvi", "fit_then_clean", *TRAINED_BASELINES)
+METHOD_NAMES = (*DEFAULT_METHODS, "heston", "ssvi", "fit_then_clean", *TRAINED_BASELINES)
+
+# module and function of methods that need nothing but quotes; imported when they are chosen
+_FITS = {
+    "prior": ("arbiter_lab.evaluation.prior_surface", "prior_surface"),
+    "fit": ("arbiter.fitting", "fit"),
+    "heston": ("arbiter_lab.evaluation.heston_row", "calibrate_heston"),
+    "svi": ("arbiter_lab.peers", "fit_svi"),
+    "ssvi": ("arbiter_lab.peers", "fit_ssvi"),  # keeps to conditions without static arbitrage
+    "fit_then_clean": ("arbiter_lab.baselines.cleaned_svi", "fit_then_clean"),
+}
 
 
 @dataclass(frozen=True)
@@ -65,9 +76,15 @@ def load_any_operator(weights: str | PathLike[str]) -> TrainedOperator:
     return ConvexOperator.load(weights) if decoder == "icnn" else FirstDesign.load(weights)
 
 
-def default_method_names(trained: TrainedOperator | None) -> list[str]:
-    """Return the default methods; ``refine`` only for an operator that gives a surface."""
-    return [name for name in DEFAULT_METHODS if name != "refine" or hasattr(trained, "refine")]
+def default_method_names(trained: TrainedOperator | None, heston: bool = False) -> list[str]:
+    """Return the default methods; ``refine`` only for an operator that gives a surface.
+
+    Args:
+        trained: The operator.
+        heston: Whether the markets are Heston's, where calibrating that model is the bound.
+    """
+    names = [name for name in DEFAULT_METHODS if name != "refine" or hasattr(trained, "refine")]
+    return [*names, "heston"] if heston else names
 
 
 def select_methods(
@@ -111,21 +128,9 @@ def _build_method(
 ) -> Method:
     if name in networks:
         return Method(name, networks[name].many, promises=False)
-    if name in ("svi", "ssvi"):
-        from arbiter_lab.peers import fit_ssvi, fit_svi
-
-        # SSVI keeps to the conditions that rule out static arbitrage
-        return _method_per_chain(
-            name, fit_svi if name == "svi" else fit_ssvi, promises=name == "ssvi"
-        )
-    if name == "fit_then_clean":
-        from arbiter_lab.baselines.cleaned_svi import fit_then_clean
-
-        return _method_per_chain(name, fit_then_clean)
-    if name == "fit":
-        from arbiter.fitting import fit
-
-        return _method_per_chain(name, fit)
+    if name in _FITS:
+        module, function = _FITS[name]
+        return _method_per_chain(name, getattr(import_module(module), function), name != "svi")
     if name == "refine":
         return _method_per_chain(name, cast("Operator | FirstDesign", trained).refine)
     return Method(name, cast("TrainedOperator", trained).many)

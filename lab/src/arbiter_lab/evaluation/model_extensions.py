@@ -1,4 +1,4 @@
-"""Optional methods of a model: a volatility index, and standard errors of its volatilities."""
+"""Optional parts of a model: a volatility index, standard errors of volatilities, a domain."""
 
 from __future__ import annotations
 
@@ -28,6 +28,12 @@ class ErrorModel(Protocol):
 def read_index(model: object) -> float | None:
     """Return the volatility index of a model in points; None for a model without one."""
     return float(model.vix()) if _has_index(model) else None
+
+
+def read_domain(model: object) -> bool | None:
+    """Return whether a model takes its quotes for ordinary ones; None if it does not judge them."""
+    domain = getattr(model, "domain", None)
+    return None if domain is None else bool(domain.inside)
 
 
 def has_iv_errors(model: object) -> TypeGuard[ErrorModel]:

@@ -11,6 +11,7 @@ from arbiter.scoring import Model
 from arbiter_lab.evaluation.arbitrage_check import audit_model
 from arbiter_lab.evaluation.known_surface import Case
 from arbiter_lab.evaluation.methods import Method
+from arbiter_lab.evaluation.paired_differences import paired_differences
 from arbiter_lab.evaluation.scores import CaseScore, noise_bp, score_case, score_refusal, summary
 
 CHAINS_PER_BATCH = 32  # chains per call of a method
@@ -30,12 +31,20 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the scores of every method as plain JSON values."""
+        methods = {name: summary(self.cases, found) for name, found in self.answers.items()}
+        for found in methods.values():
+            found["ratio_to_fit"] = _ratio(found["rmse_bp"], methods.get("fit", {}).get("rmse_bp"))
         return {
             "surfaces": len(self.cases),
             "quotes": sum(len(case.quotes) for case in self.cases),
             "noise_bp": noise_bp(self.cases),
-            "methods": {name: summary(self.cases, found) for name, found in self.answers.items()},
+            "methods": methods,
+            "paired": paired_differences(self.cases, self.answers),
         }
+
+
+def _ratio(error: float | None, fit: float | None) -> float | None:
+    return None if error is None or not fit else error / fit
 
 
 def evaluate(

@@ -19,7 +19,7 @@ from arbiter.conventions import DAYS_PER_YEAR, Array
 from arbiter.scoring import BASIS_POINT, Model, is_inside_bid_ask
 from arbiter_lab.evaluation.arbitrage_check import ArbitrageVerdict
 from arbiter_lab.evaluation.known_surface import Case
-from arbiter_lab.evaluation.model_extensions import read_index
+from arbiter_lab.evaluation.model_extensions import read_domain, read_index
 from arbiter_lab.metrics.pooling import root_mean_square
 from arbiter_lab.metrics.volatility import iv_error_bp, iv_mae_bp, iv_max_bp, iv_rmse_bp
 
@@ -40,6 +40,8 @@ class CaseScore:
         verdict: Outcome of the audit.
         vix_error: Error of the volatility index in points; NaN for a model without an index.
         seconds: Time that the method took; NaN if it refused the quotes.
+        inside_domain: Whether the method takes the quotes for like those it was trained on; None
+            for a method that does not judge them.
         refusal: Why there is no model; None if there is one.
     """
 
@@ -48,6 +50,7 @@ class CaseScore:
     verdict: ArbitrageVerdict
     vix_error: float
     seconds: float
+    inside_domain: bool | None = None
     refusal: str | None = None
 
 
@@ -61,13 +64,19 @@ def score_case(case: Case, model: Model, verdict: ArbitrageVerdict, seconds: flo
     within = is_inside_bid_ask(model.otm(case.quotes.k, case.quotes.T), case.quotes)
     index = read_index(model)
     vix_error = math.nan if index is None else index - case.vix
-    return CaseScore(error, int(within.sum()), verdict, vix_error, seconds)
+    inside_domain = read_domain(model)
+    return CaseScore(error, int(within.sum()), verdict, vix_error, seconds, inside_domain)
 
 
 def score_refusal(case: Case, why: str) -> CaseScore:
     """Return the score of a method that refused the quotes: infinite errors and a NAS of zero."""
     error = np.where(case.listed, np.inf, np.nan)
-    return CaseScore(error, 0, ArbitrageVerdict(0.0, 0, None), math.nan, math.nan, why)
+    return CaseScore(error, 0, ArbitrageVerdict(0.0, 0, None), math.nan, math.nan, None, why)
+
+
+def surface_rmse_bp(answer: CaseScore) -> float:
+    """Return the RMSE of one surface; infinite where the method has no volatility at a point."""
+    return _rms(answer.error)
 
 
 def summary(cases: Sequence[Case], answers: Sequence[CaseScore]) -> Summary:
@@ -75,7 +84,7 @@ def summary(cases: Sequence[Case], answers: Sequence[CaseScore]) -> Summary:
     error = np.stack([answer.error for answer in answers])  # (N, L, S)
     z = np.stack([case.deviations for case in cases])
     quoted = np.stack([case.quoted for case in cases])
-    each = np.array([_rms(e) for e in error])
+    each = np.array([surface_rmse_bp(answer) for answer in answers])
     worst = int(np.argmax(each))
     families = sorted({case.family for case in cases})
     cell = np.searchsorted(MONEYNESS_EDGES, z, side="right")  # (N, L, S)
@@ -95,6 +104,7 @@ def summary(cases: Sequence[Case], answers: Sequence[CaseScore]) -> Summary:
             "family": cases[worst].family,
             "rmse_bp": _finite_or_none(each[worst]),
         },
+        "mean_surface_rmse_bp": _finite_or_none(np.mean(each)),
         "median_surface_rmse_bp": _finite_or_none(np.median(each)),
         "by_family": {
             family: _summarise_part(
@@ -136,6 +146,7 @@ def _summarise_part(
     index = index[np.isfinite(index)]
     times = [answer.seconds for answer in answers if answer.refusal is None]
     refusals = [answer.refusal for answer in answers if answer.refusal is not None]
+    judged = [answer.inside_domain for answer in answers if answer.inside_domain is not None]
     scores = np.array([answer.verdict.nas for answer in answers])
     size = np.abs(error[~np.isnan(error)])
     return {
@@ -155,6 +166,7 @@ def _summarise_part(
         "vix_rmse": _finite_or_none(_rms(index)),
         "vix_max": _finite_or_none(np.abs(index).max(initial=0.0)) if index.size else None,
         "absent": int(np.isinf(size).sum()),
+        "alarms": judged.count(False) if judged else None,
         "refused": len(refusals),
         "refusal": refusals[0] if refusals else None,
         "seconds_each": _finite_or_none(np.mean(times)) if times else None,

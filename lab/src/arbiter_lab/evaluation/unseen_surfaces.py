@@ -84,20 +84,42 @@ class UnseenSurfaces:
 
     def build_case(self, i: int) -> Case:
         """Return surface ``first + i`` as a :class:`Case`."""
-        z = self.k[i] / (self.reference[i] * np.sqrt(T))[:, None]
         number = self.first + i
-        half = half_spread(z, self.iv[i])
-        return Case(
-            f"unseen {number}",
-            FAMILIES[number % 3],
-            quotes_from_volatilities(T, self.k[i], self.mid[i], half, self.quoted[i]),
-            T,
-            self.k[i],
-            z,
-            self.iv[i],
-            self.quoted[i],
-            float(self.vix[i]),
-        )
+        smiles = ExactSmiles(self.k[i], self.iv[i], self.reference[i], float(self.vix[i]))
+        market = f"{number // 3}, {'set' if number % 3 < 2 else 'outsider'}"
+        names = f"unseen {number}", FAMILIES[number % 3], market
+        return quoted_case(names, smiles, self.mid[i], self.quoted[i])
+
+
+class ExactSmiles(NamedTuple):
+    """Exact volatilities of a market at the maturities :data:`T`.
+
+    Attributes:
+        k: ``(L, S)`` log-strikes.
+        iv: ``(L, S)`` volatilities; NaN where no strike is listed.
+        reference: ``(L,)`` volatility of the log contract.
+        vix: Volatility index, in points.
+    """
+
+    k: Array
+    iv: Array
+    reference: Array
+    vix: float
+
+    @property
+    def deviations(self) -> Array:
+        """``(L, S)`` log-strikes in standard deviations of the log contract."""
+        return np.asarray(self.k / (self.reference * np.sqrt(T))[:, None])
+
+
+def quoted_case(names: tuple[str, str, str], smiles: ExactSmiles, mid: Array, quoted: Mask) -> Case:
+    """Return a case from its name, family and market, the truth, and the quoted mids."""
+    name, family, market = names
+    half = half_spread(smiles.deviations, smiles.iv)
+    return Case(
+        name, family, quotes_from_volatilities(T, smiles.k, mid, half, quoted), T, smiles.k,
+        smiles.deviations, smiles.iv, quoted, smiles.vix, market,
+    )  # fmt: skip
 
 
 def half_spread(deviations: Array, iv: Array) -> Array:
@@ -131,24 +153,16 @@ def _draw_triple(number: int) -> list[tuple[NDArray[Any], ...]]:
         np.random.SeedSequence(LAW_SEED, spawn_key=(_MODEL_SEED_KEY, number))
     )
     made = [
-        *_draw_until_accepted(_draw_prior_smiles, rng),
-        *_draw_until_accepted(_draw_double_heston_smiles, rng),
+        *draw_until_accepted(_draw_prior_smiles, rng),
+        *draw_until_accepted(_draw_double_heston_smiles, rng),
     ]
     return [_quote_surface(3 * number + i, smile) for i, smile in enumerate(made)]
 
 
-class _ExactSmiles(NamedTuple):
-    """Log-strikes and volatilities ``(L, S)``, reference ``(L,)`` and index points of a market."""
-
-    k: Array
-    iv: Array
-    reference: Array
-    points: float
-
-
-def _draw_until_accepted(
-    make: Callable[[np.random.Generator], list[_ExactSmiles] | None], rng: np.random.Generator
-) -> list[_ExactSmiles]:
+def draw_until_accepted(
+    make: Callable[[np.random.Generator], list[ExactSmiles] | None], rng: np.random.Generator
+) -> list[ExactSmiles]:
+    """Draw until all smiles of a market are like an index."""
     while True:
         made = make(rng)
         if made is not None and all(
@@ -157,34 +171,35 @@ def _draw_until_accepted(
             return made
 
 
-def _draw_prior_smiles(rng: np.random.Generator) -> list[_ExactSmiles] | None:
+def _draw_prior_smiles(rng: np.random.Generator) -> list[ExactSmiles] | None:
     """Draw a market of the prior at its start and in a state on a path; None if rejected."""
     market = LiftedHeston.of(draw(rng))
     states = simulate_states([market], 2, rng)[0]
     total = np.stack([market.log_variance(T, state) for state in states])
-    if not _is_index_like(total):
+    if not is_index_like(total):
         return None
-    k = np.stack([_strikes(w) for w in total])
+    k = np.stack([list_strikes(w) for w in total])
     made = zip(k, market.days(states, k, T), total, market.vix(states).tolist(), strict=True)
-    return [_imply_smiles(*parts) for parts in made]
+    return [imply_smiles(*parts) for parts in made]
 
 
-def _draw_double_heston_smiles(rng: np.random.Generator) -> list[_ExactSmiles] | None:
+def _draw_double_heston_smiles(rng: np.random.Generator) -> list[ExactSmiles] | None:
     market = draw_double_heston(rng)
     total = market.log_variance(T)
-    if not _is_index_like(total):
+    if not is_index_like(total):
         return None
-    k = _strikes(total)
-    return [_imply_smiles(k, market.otm(k, T[:, None]), total, float(market.vix()))]
+    k = list_strikes(total)
+    return [imply_smiles(k, market.otm(k, T[:, None]), total, float(market.vix()))]
 
 
-def _is_index_like(total: Array) -> bool:
+def is_index_like(total: Array) -> bool:
+    """Return whether total variances ``(L,)`` of the log contract are those of an index."""
     volatility = np.sqrt(total / T)
     low, high = VOLATILITY_RANGE
     return bool((volatility > low).all() and (volatility < high).all())
 
 
-def _strikes(total: Array) -> Array:
+def list_strikes(total: Array) -> Array:
     """Return ``(L, S)`` log-strikes from total variances ``(L,)``, rounded in strike."""
     even = np.linspace(*DEVIATION_RANGE, STRIKES_PER_SLICE) * np.sqrt(total)[:, None]
     return np.asarray(
@@ -192,26 +207,31 @@ def _strikes(total: Array) -> Array:
     )
 
 
-def _imply_smiles(k: Array, price: Array, total: Array, index: float) -> _ExactSmiles:
+def imply_smiles(k: Array, price: Array, total: Array, index: float) -> ExactSmiles:
+    """Return volatilities from prices ``(L, S)``; strikes that cost nothing are not listed."""
     # rounded to one strike: listed once
     apart = np.diff(np.exp(k), axis=1, prepend=0.0) > 0.5 * STRIKE_ROUNDING
     listed = np.where(apart & (price > MIN_LISTED_PRICE), price, np.nan)
     iv = black.implied_total_volatility(listed, k).volatility / np.sqrt(T)[:, None]
-    return _ExactSmiles(k, np.asarray(iv), np.sqrt(total / T), index)
+    return ExactSmiles(k, np.asarray(iv), np.sqrt(total / T), index)
 
 
-def _quote_surface(number: int, smiles: _ExactSmiles) -> tuple[NDArray[Any], ...]:
+def _quote_surface(number: int, smiles: ExactSmiles) -> tuple[NDArray[Any], ...]:
     rng = np.random.default_rng(
         np.random.SeedSequence(LAW_SEED, spawn_key=(_QUOTE_SEED_KEY, number))
     )
-    k, iv, reference, points = smiles
-    z = k / (reference * np.sqrt(T))[:, None]
+    mid, quoted = draw_quotes(smiles, rng)
+    return smiles.k, smiles.iv, mid, quoted, smiles.reference, np.array(smiles.vix)
+
+
+def draw_quotes(smiles: ExactSmiles, rng: np.random.Generator) -> tuple[Array, Mask]:
+    """Draw mid volatilities ``(L, S)`` of all listed strikes, and which of them are quoted."""
+    k, iv = smiles.k, smiles.iv
     noise, chance = rng.uniform(-1.0, 1.0, k.shape), rng.uniform(size=k.shape)
-    mid = iv + half_spread(z, iv) * noise
+    mid = iv + half_spread(smiles.deviations, iv) * noise
     listed = np.isfinite(iv)
     rank = np.argsort(np.argsort(np.where(listed, chance, np.inf), axis=1), axis=1)
-    quoted = listed & ((chance < KEPT_SHARE) | (rank < MIN_QUOTES_PER_SLICE))
-    return k, iv, mid, quoted, reference, np.array(points)
+    return mid, listed & ((chance < KEPT_SHARE) | (rank < MIN_QUOTES_PER_SLICE))
 
 
 def iterate_cases(surfaces: UnseenSurfaces) -> Iterator[Case]:

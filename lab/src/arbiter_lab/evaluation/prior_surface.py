@@ -1,0 +1,42 @@
+"""The operator's prior as a method of its own: no network and no trained weights take part.
+
+The Gaussian process reads a smile off the quotes, the smile becomes slopes in the star order, and
+those are the surface. The covariance of the process was estimated on the training universe.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from arbiter.operators.network.config import Config
+from arbiter.operators.network.measure_gate import places
+
+from arbiter.inputs import freeze_array
+from arbiter.operators import slope_head
+from arbiter.operators.operator_surface import put_on_clock
+from arbiter.operators.prior.gaussian_process import kriged
+from arbiter.operators.prior.reference_volatility import scaled
+from arbiter.operators.quote_rows import lay_quotes
+from arbiter.quotes import Quotes, require_quotes
+from arbiter.surface import Surface
+
+
+def prior_surface(quotes: Quotes) -> Surface:
+    """Return the surface of the prior alone.
+
+    The smile is priced at the places of the default network's heads, as in a pass.
+
+    Raises:
+        ValueError: If there are fewer than three quotes, or none tells a level of volatility.
+    """
+    require_quotes(quotes, "the prior")
+    config, moved = Config(), quotes.in_clock_time()
+    with np.errstate(all="ignore"):  # quotes without a level have no numbers, and are refused
+        chain = scaled(lay_quotes([moved]))
+        place = places(config.heads, config.reach).astype(np.float64)
+        slopes = slope_head.slopes(kriged(chain, place)[0].start, chain.total)
+    if not np.isfinite(slopes).all():
+        raise ValueError(f"{quotes!r}: the quotes do not tell a level of volatility")
+    knots = freeze_array(np.array(slope_head.KNOTS))
+    ones = freeze_array(np.ones((1, moved.maturities.size)))
+    surface = Surface(knots, moved.maturities, freeze_array(slopes), ones, moved.curve)
+    return put_on_clock(surface, quotes)
