@@ -7,11 +7,11 @@ those are the surface. The covariance of the process was estimated on the traini
 from __future__ import annotations
 
 import numpy as np
-from arbiter.operators.network.config import Config
-from arbiter.operators.network.measure_gate import places
 
 from arbiter.inputs import freeze_array
 from arbiter.operators import slope_head
+from arbiter.operators.law.config import LawConfig
+from arbiter.operators.law.proposal import decode, prior_law
 from arbiter.operators.operator_surface import put_on_clock
 from arbiter.operators.prior.gaussian_process import kriged
 from arbiter.operators.prior.reference_volatility import scaled
@@ -23,17 +23,18 @@ from arbiter.surface import Surface
 def prior_surface(quotes: Quotes) -> Surface:
     """Return the surface of the prior alone.
 
-    The smile is priced at the places of the default network's heads, as in a pass.
+    The smile is priced where the network is told of it, as in a pass.
 
     Raises:
         ValueError: If there are fewer than three quotes, or none tells a level of volatility.
     """
     require_quotes(quotes, "the prior")
-    config, moved = Config(), quotes.in_clock_time()
+    moved = quotes.in_clock_time()
     with np.errstate(all="ignore"):  # quotes without a level have no numbers, and are refused
         chain = scaled(lay_quotes([moved]))
-        place = places(config.heads, config.reach).astype(np.float64)
-        slopes = slope_head.slopes(kriged(chain, place)[0].start, chain.total)
+        start = kriged(chain, LawConfig().places())[0].start
+        law = prior_law(start, chain.total)
+        slopes = decode(law, chain.total, chain.quotes.listed)
     if not np.isfinite(slopes).all():
         raise ValueError(f"{quotes!r}: the quotes do not tell a level of volatility")
     knots = freeze_array(np.array(slope_head.KNOTS))
