@@ -95,7 +95,7 @@ def load(
     Args:
         path: The file.
         like: Arrays that the file must match in names, shapes and types, as from
-            :func:`arbiter.operators.network.weights.describe_weights`; left out, any are taken.
+            :func:`arbiter.operators.law.weights.describe_weights`; left out, any are taken.
 
     Returns:
         The tensors and the description.

@@ -1,1 +1,0 @@
-"""The network: gates on strikes, scans along maturities, slopes out, and their bounds."""
