@@ -295,7 +295,7 @@ def test_an_operator_travels_to_other_processes(operator: Operator, quotes: Quot
         assert (other(quotes).slopes == operator(quotes).slopes).all()
         assert (repr(other), other.card) == (repr(operator), operator.card)
     with pytest.raises(ValueError, match="read-only"):
-        again.weights["last.weight"][0, 0] = 1.0
+        again.weights["looks.0.last.weight"][0, 0] = 1.0
 
 
 def test_a_short_chain_beside_a_deep_one_is_as_alone(operator: Operator) -> None:
