@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from arbiter.operators.law.lipschitz import constant
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -21,7 +22,6 @@ from arbiter.conventions import Array
 from arbiter.operators import checkpoint
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.law.config import LawConfig
-from arbiter.operators.law.lipschitz import constant
 from arbiter.operators.law.weights import describe_weights
 from arbiter.operators.pretrained import DEFAULT_WEIGHTS_NAME, Operator
 from arbiter.quotes import Quotes
