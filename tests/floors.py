@@ -161,7 +161,7 @@ LAYERS = {
     "arbiter.operators": [
         "checkpoint domain matrix_products quote_rows slope_head workers",
         "prior",
-        "law",
+        "network",
         "domain_features operator_surface vix_head",
         "chain_pass fallback",
         "residuals",
