@@ -111,7 +111,7 @@ def test_imports_flow_one_way(module: Module) -> None:
         ("arbiter.pricing.transport", "def price():\n    from arbiter.surface import Surface\n"),
         ("arbiter.pricing.transport", "if TYPE_CHECKING:\n    from arbiter.surface import S\n"),
         ("arbiter.pricing.transport", "from arbiter.pricing.mixture import Mixture\n"),
-        ("arbiter.operators.prior.shrinkage", "from arbiter.operators.network import network\n"),
+        ("arbiter.operators.prior.slice_offsets", "from arbiter.operators.law import network\n"),
         ("arbiter.surface", "from arbiter.report import plot_surface\n"),
         ("arbiter.surface", "def save():\n    from arbiter.cli import main\n"),
         ("arbiter.audit.certificate", "from arbiter import Surface\n"),

@@ -188,7 +188,7 @@ def test_a_file_that_is_no_baseline_is_refused(whole: Path, pools: Path, tmp_pat
             Baseline.load(path)
 
     config = info["config"]
-    refused("it names no model: Operator.load takes", config=Config().to_dict())
+    refused("it names no model: it is an operator's", config=Config().to_dict())
     refused("model = 'lstm': give one of", config={**config, "model": "lstm"})
     refused("a design has", config={"model": "gru"})
     refused("config: hats unknown; there are", config={**config, "matched_to": {"hats": 3}})

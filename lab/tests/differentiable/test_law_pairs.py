@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from arbiter.operators.law import green_scan, network, proposal, reading
-from arbiter.operators.law.config import LawConfig
+from arbiter.operators.law.config import MAX_SIZE, MIN_NOISE, RESIDUAL_GAIN, LawConfig
 from arbiter.operators.law.weights import describe_weights, select_weights
 from arbiter.operators.prior.gaussian_process import kriged
 from arbiter.operators.prior.reference_volatility import Scaled
@@ -106,7 +106,7 @@ def readings(seed: int, shift: float) -> Sides:
         padded[quotes.quoted] = torch.from_numpy(flat)
     mass = heads.double().masses(x, quotes.quoted)
     per = 1.0 / (mass.sum(-2) + unread)
-    noise = torch.sqrt((mass**2 * loose[..., None] ** 2).sum(-2) + reading.MIN_NOISE**2) * per
+    noise = torch.sqrt((mass**2 * loose[..., None] ** 2).sum(-2) + MIN_NOISE**2) * per
     wanted = (mass.sum(-2), noise, torch_reading.read(mass, values, unread))
     return list(found), [part.flatten(0, 1) for part in wanted]
 
@@ -117,16 +117,19 @@ def misfits(seed: int, shift: float) -> Sides:
     mid, price = rng.uniform(0.0, 0.1, (2, 60))
     k, x = rng.normal(0.0, (0.3, 3.0), (60, 2)).T
     total, vega = rng.uniform(-4.0, 0.0, 60), 10.0 ** rng.uniform(-14.0, 0.0, 60)
-    given = [torch.from_numpy(part) for part in (mid, price, vega)]
-    all_quoted = torch.ones(60, dtype=torch.bool)
-    line = (torch.from_numpy(part)[None] for part in (k, x))
-    wide = torch_reading.law_vega(*line, torch.zeros(1).double())[0]
+    mids, prices, vegas, strikes, places, wide = (
+        torch.from_numpy(part)[:, None] for part in (mid, price, vega, k, x, total)
+    )
+    all_quoted = torch.ones(60, 1, dtype=torch.bool)
     return (
         [
             reading.misfit(mid + shift, price, vega, 1.0),
             reading.law_vega(k, x + shift, total),
         ],
-        [torch_reading.misfit(*given, all_quoted, 1.0), wide * torch.exp(torch.from_numpy(total))],
+        [
+            torch_reading.misfit(mids, prices, vegas, all_quoted, 1.0)[:, 0],
+            torch_reading.law_vega(strikes, places, wide[:, 0])[:, 0],
+        ],
     )
 
 
@@ -187,9 +190,8 @@ def looks(seed: int, shift: float) -> Sides:
     found = network.Look(weights, config)(law, task.ours, moved, streams)
     look, start = trained.double().stages()[0], task.theirs.prior.start
     said = torch.from_numpy(read.said).double().view(*chain.total.shape, -1)
-    gain = torch_network.RESIDUAL_GAIN
-    leaned = start.clamp(-torch_network.MAX_SIZE, torch_network.MAX_SIZE)
-    view = torch.cat([gain * said, gain * (same.log_ratio - start), leaned], -1)
+    written = RESIDUAL_GAIN * (same.log_ratio - start)
+    view = torch.cat([RESIDUAL_GAIN * said, written, start.clamp(-MAX_SIZE, MAX_SIZE)], -1)
     given = torch.from_numpy(context).double()
     v = look.state(task.theirs, given, view)
     wanted = look.write(same, task.theirs, (given, view, v), torch.from_numpy(share))

@@ -39,7 +39,7 @@ def levels(seed: int, shift: float) -> Sides:
     quotes = sparse_chain(seed)
     theirs = torch_reference.scaled(quotes)
     ours = reference_volatility.scaled(to_rows(quotes._replace(iv=(1.0 + shift) * quotes.iv)))
-    places = ("zeta", "u", "noise", "spacing", "width")
+    places = ("zeta", "u", "noise")
     slices = ("sigma", "total", "gap", "ahead")
     return (
         [getattr(ours, name) for name in (*slices, *places)],
@@ -154,14 +154,6 @@ def transports(wild: float) -> Callable[[int, float], Sides]:
     return compute
 
 
-def misses(seed: int, shift: float) -> Sides:
-    smile = draw_smiles(seed, 1.0)
-    g, _ = torch_projection.transport(in_torch(smile))
-    ours = transport_prices.price_smile(smile)
-    found = star_order_projection.missed(g.numpy() + 0.1 + shift, ours)
-    return list(found), list(torch_projection.missed(g + 0.1, in_torch(smile)))
-
-
 def isotonic(seed: int, shift: float) -> Sides:
     rng = np.random.default_rng(seed)
     y, weight = rng.normal(size=9), rng.uniform(size=9) * (rng.uniform(size=9) < 0.7)
@@ -195,7 +187,6 @@ PAIRS = {
     "transport_prices.price_smile": Pair(priced_smiles, 1e-9),
     "star_order_projection.transport": Pair(transports(0.3), 1e-6, 0.01),
     "star_order_projection.transport, wild": Pair(transports(1.0), 1e-4, 0.1),
-    "star_order_projection.missed": Pair(misses, 1e-9),
     "star_order_projection.isotonic": Pair(isotonic, 1e-12),
     "slope_head": Pair(heads, 1e-12),
 }

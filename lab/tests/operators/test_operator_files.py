@@ -19,19 +19,24 @@ from arbiter.cli import app
 from arbiter.data import example_chain_path as example_path
 from arbiter.operators import checkpoint, pretrained
 from arbiter.operators.checkpoint import CheckpointError
-from arbiter.operators.network import network as shipped
-from arbiter.operators.network.config import Config
+from arbiter.operators.law import network as shipped
+from arbiter.operators.law.config import LawConfig
 from arbiter.operators.pretrained import DEFAULT_WEIGHTS_NAME, Operator
 from arbiter_lab.baselines import matched_size
 from arbiter_lab.baselines.gru import Recurrent
 from arbiter_lab.baselines.matched_size import match_design
 from arbiter_lab.baselines.trained_baseline import Baseline
 from arbiter_lab.differentiable.operators.checkpoint import to_arrays
+from arbiter_lab.differentiable.operators.law.network import LawNetwork
+from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.differentiable.operators.pretrained import make_operator
+from arbiter_lab.evaluation.first_design import FirstDesign
+from arbiter_lab.evaluation.methods import load_any_operator
 from counts import count
 
-CONFIG = Config(heads=4, width=8, state=4, rank=1, context=8, looks=1)
+CONFIG = LawConfig(heads=4, width=8, state=4, rank=1, context=8)
+FIRST = Config(heads=4, width=8, state=4, rank=1, context=8)
 LIMITS = {"expiries": [2.0, None], "spread": [0.001, 0.2]}
 
 CONFIGS: list[tuple[dict[str, Any], str]] = [
@@ -43,19 +48,27 @@ CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"heads": "4"}, "heads = '4' must be a whole number"),
     ({"looks": True}, "looks = True must be a whole number"),
     ({"rank": None}, "rank = None must be a whole number"),
+    ({"reach": "far"}, "reach = 'far' must be a list of numbers"),
+    ({"reach": [math.nan, 2.0]}, "reach = [nan, 2.0] must be a list of numbers"),
+    ({"reach": [3.0]}, "reach = [3.0] must be two numbers above 0, to 10"),
+    ({"budget": "x"}, "budget = 'x' must be a positive number"),
+    ({"budget": math.nan}, "budget = nan must be a positive number"),
+    ({"unread_mass": 0.0}, "unread_mass = 0.0 must be a positive number"),
+    ({"prior_places": [44.5, 3.7, 2.4]}, "must be a count and two numbers between 0, 5"),
+    ({"prior_places": [44, 3.7, 6.0]}, "must be a count and two numbers between 0, 5"),
+    ({"layers": 3}, "config: layers unknown; there are heads"),
+]
+FIRST_CONFIGS: list[tuple[dict[str, Any], str]] = [
+    ({"width": 10**7}, "width = 10000000 must be a whole number from 1 to"),
     ({"gate": "no"}, "gate = 'no' must be true or false"),
     ({"kriging": 1}, "kriging = 1 must be true or false"),
     ({"spans": None}, "spans = None must be a list of numbers"),
-    ({"spans": ["a"]}, "spans = ['a'] must be a list of numbers"),
     ({"spans": [math.nan]}, "spans = [nan] must be a list of numbers"),
     ({"spans": [0.1] * 17}, "must be up to 16 numbers"),
-    ({"reach": "far"}, "reach = 'far' must be a list of numbers"),
-    ({"reach": [math.nan, 2.0]}, "reach = [nan, 2.0] must be a list of numbers"),
-    ({"reach": [3.0]}, "reach = (3.0,) must be two numbers between 0 and 5"),
-    ({"budget": "x"}, "budget = 'x' must be a positive number"),
-    ({"budget": math.nan}, "budget = nan must be a positive number"),
     ({"scan": ["resolvent"]}, "scan = ['resolvent']: give one of"),
+    ({"decoder": "spline"}, "decoder = 'spline': give one of"),
     ({"layers": 3}, "config: layers unknown; there are heads"),
+    ({"width": 4096, "context": 4096, "looks": 32}, "it was saved by another configuration"),
 ]
 DOMAINS: list[tuple[object, str]] = [
     ([1, 2], "domain = [1, 2] must be an object"),
@@ -85,7 +98,7 @@ def hostile(path: Path, config: object = None, **about: Any) -> Path:
     """Write a small operator whose configuration is replaced by any values."""
     own = CONFIG.to_dict()
     given = {**own, **config} if isinstance(config, dict) else config
-    return written(path, Network(CONFIG), config=given, **about)
+    return written(path, LawNetwork(CONFIG), config=given, **about)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +147,7 @@ def test_what_is_no_configuration_at_all_is_refused(tmp_path: Path, config: obje
 def test_limits_that_are_none_are_refused(tmp_path: Path, domain: object, told: str) -> None:
     refused(hostile(tmp_path / "x.safetensors", {}, domain=domain), told)
     with pytest.raises(ValueError, match=r"^domain"):
-        make_operator(Network(CONFIG), {"domain": domain})
+        make_operator(LawNetwork(CONFIG), {"domain": domain})
 
 
 def test_no_limits_are_no_alarms(tmp_path: Path) -> None:
@@ -148,7 +161,7 @@ def test_no_limits_are_no_alarms(tmp_path: Path) -> None:
     ("about", "told"),
     [
         ({"config": {"width": 10**7}}, "width = 10000000"),
-        ({"config": {"gate": "no"}}, "gate = 'no'"),
+        ({"config": {"looks": "no"}}, "looks = 'no'"),
         ({"config": {}, "domain": {"expiries": 3}}, "expiries = 3"),
     ],
     ids=str,
@@ -178,19 +191,19 @@ class Noted:
         return made
 
 
-@pytest.mark.parametrize("larger", [{"width": 4096, "context": 4096, "looks": 32}, {"heads": 5}])
+@pytest.mark.parametrize("larger", [{"width": 4096, "context": 4096, "looks": 3}, {"heads": 5}])
 def test_a_network_larger_than_its_file_is_never_made(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, larger: dict[str, int]
 ) -> None:
     """A configuration may describe more than a billion parameters."""
     path = hostile(tmp_path / "x.safetensors", larger)
-    built, make = [], shipped.Network
+    built, make = [], shipped.LawNetwork
 
     def note(*given: Any) -> Any:
         built.append(given)
         return make(*given)
 
-    monkeypatch.setattr(pretrained, "Network", note)
+    monkeypatch.setattr(pretrained, "LawNetwork", note)
     with pytest.raises(CheckpointError, match=r"it was saved by another configuration"):
         Operator.load(path)
     assert len(built) == 0
@@ -198,10 +211,28 @@ def test_a_network_larger_than_its_file_is_never_made(
     assert len(built) == 1
 
 
+@pytest.mark.parametrize(("config", "told"), FIRST_CONFIGS, ids=lambda value: str(value)[:30])
+def test_a_lie_about_a_network_of_the_first_design_is_refused(
+    tmp_path: Path, config: dict[str, Any], told: str
+) -> None:
+    path = written(tmp_path / "x", Network(FIRST), config={**FIRST.to_dict(), **config})
+    with pytest.raises(CheckpointError) as caught:
+        load_any_operator(path)
+    assert str(caught.value).startswith(f"{path}")
+    assert told in str(caught.value)
+
+
+def test_a_network_of_the_first_design_is_the_labs_alone(tmp_path: Path) -> None:
+    path = written(tmp_path / "x", Network(FIRST), config=FIRST.to_dict())
+    assert isinstance(load_any_operator(path), FirstDesign)
+    with pytest.raises(CheckpointError, match="a network of the first design"):
+        Operator.load(path)
+
+
 def test_a_baseline_is_read_with_the_same_distrust(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    design = match_design("gru", CONFIG)
+    design = match_design("gru", FIRST)
     honest = design.to_dict()
     network = design.build()
     assert Baseline.load(written(tmp_path / "a", network, config=honest)).design == design
@@ -243,7 +274,7 @@ def test_the_shipped_weights_are_those_of_their_file() -> None:
         digest.update(f"{name}{tuple(tensor.shape)}".encode() + tensor.tobytes())
     operator = Operator.load(path)
     assert operator.model == digest.hexdigest()[:12]
-    assert operator.config == Config(**info["config"])
+    assert operator.config == LawConfig.from_dict(info["config"])
     assert operator.card["domain"] == info["domain"]
     torch.manual_seed(0)
-    assert make_operator(Network(operator.config), info).model != operator.model
+    assert make_operator(LawNetwork(operator.config), info).model != operator.model

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from importlib.resources import as_file, files
 from typing import Any
 
 import pytest
@@ -14,9 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO
-from arbiter_lab.differentiable.operators import checkpoint
 from arbiter_lab.differentiable.operators.network import lipschitz
-from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.differentiable.operators.network.lipschitz import (
     MAX_ACTIVATION_SLOPE,
     MIN_ACTIVATION_SLOPE,
@@ -24,6 +21,7 @@ from arbiter_lab.differentiable.operators.network.lipschitz import (
 )
 from arbiter_lab.differentiable.operators.network.network import Look, Network, activation
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
+from arbiter_lab.evaluation.first_design import FirstDesign
 from arbiter_lab.stability.local_lipschitz import constant_at, reach
 from counts import count
 from ragged_chains import in_units, network, with_values
@@ -33,12 +31,8 @@ seeds = st.integers(0, 2**31)
 
 
 def trained() -> Network:
-    """The network that ships with the package."""
-    with as_file(files("arbiter") / "data" / "operator.safetensors") as path:
-        tensors, info = checkpoint.load(path)
-    made = Network(Config(**info["config"]))
-    made.load_state_dict(tensors)
-    return made.double().requires_grad_(False)
+    """The operator of the first design."""
+    return FirstDesign.load().network
 
 
 def untrained() -> Network:

@@ -127,7 +127,9 @@ class Baseline:
         config = info.get("config")
         try:
             if not isinstance(config, dict) or "model" not in config:
-                raise ValueError("it names no model: Operator.load takes an operator's")
+                raise ValueError(
+                    "it names no model: it is an operator's, for `arbiter evaluate --weights`"
+                )
             design = Design.from_dict(config)
         except ValueError as error:
             raise CheckpointError(

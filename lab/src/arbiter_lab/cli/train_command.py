@@ -57,7 +57,7 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter per option
 ) -> None:
     """Train an operator, or a baseline, on exact laws, listed and disturbed anew at every step.
 
-    Writes run.json, step-*/weights.safetensors (what Operator.load takes, or Baseline.load),
+    Writes run.json, step-*/weights.safetensors (what `arbiter evaluate` takes),
     step-*/state-*, the journal steps.jsonl and the ledger sweeps.csv. The same settings, and
     weights to --begin with, give the same weights, in one leg or in several. Ctrl-C ends it after
     the step, with a checkpoint. Exit code 0 if the leg ended as asked, 1 if training diverged, 2

@@ -79,8 +79,7 @@ class TrainingOutcome:
         leg_steps: Steps of this leg.
         seconds: Training time of this leg.
         metrics: Last measures on held-out laws.
-        weights: File of the averaged parameters; `arbiter.Operator.load` takes it, of a
-            baseline `arbiter_lab.baselines.trained_baseline.Baseline.load`.
+        weights: File of the averaged parameters, which `arbiter evaluate` takes.
         notes: Remarks, such as a changed pool.
     """
 

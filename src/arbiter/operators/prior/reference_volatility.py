@@ -19,7 +19,7 @@ import numpy as np
 
 from arbiter.compiled import compiled
 from arbiter.conventions import Array, Indices
-from arbiter.operators.quote_rows import Flags, QuoteRows, trapezoid
+from arbiter.operators.quote_rows import Flags, QuoteRows
 
 MIN_RELATIVE_HALF_SPREAD, MAX_RELATIVE_HALF_SPREAD = 5e-4, 0.3  # half-spread over volatility
 WEIGHT_HALF_SPREAD_FLOOR = 3e-3  # quotes tighter than this count alike for the level
@@ -48,8 +48,6 @@ class Scaled(NamedTuple):
         zeta: ``(N,)`` ``asinh z`` of the strikes, z in deviations.
         u: ``(N,)`` ``log(iv/σ)``.
         noise: ``(N,)`` log of the half-spread over the volatility.
-        spacing: ``(N,)`` quadrature weights over ζ.
-        width: ``(N,)`` quadrature weights over moneyness ``K/F``.
         gap: ``(B, L)`` log-maturity since the maturity before; 1 if none before has quotes.
         ahead: ``(B, L)`` log-maturity to the next one; 1 if none beyond has quotes.
     """
@@ -60,8 +58,6 @@ class Scaled(NamedTuple):
     zeta: Array
     u: Array
     noise: Array
-    spacing: Array
-    width: Array
     gap: Array
     ahead: Array
 
@@ -89,8 +85,6 @@ def scaled(quotes: QuoteRows) -> Scaled:
         zeta=zeta,
         u=np.clip(off, -MAX_LOG_VOLATILITY_RATIO, MAX_LOG_VOLATILITY_RATIO),
         noise=np.log(relative),
-        spacing=trapezoid(zeta, row),
-        width=trapezoid(np.exp(quotes.k), row),
         gap=gap,
         ahead=ahead,
     )

@@ -58,17 +58,8 @@ def transport(priced: PricedSmile) -> tuple[Array, Array]:
         some = priced.select(far)
         better, _ = descend(g[far], some, MAX_EXTRA_ROUNDS)
         better = g[far] + part[far, None, None] * (better - g[far])  # in order, as both are
-        g[far], miss[far] = better, _miss(better, some)
+        g[far], miss[far] = better, miss_smile(_lay_in_order(better, some), some)
     return g, miss
-
-
-def missed(g: Array, priced: PricedSmile) -> tuple[Array, Array]:
-    """``(B, L, H)`` what log-slopes ``(B, L, n)`` miss, and how far prices say anything."""
-    return _miss(g, priced), priced.says
-
-
-def _miss(g: Array, priced: PricedSmile) -> Array:
-    return miss_smile(_lay_in_order(g, priced), priced)
 
 
 def _lay_in_order(g: Array, priced: PricedSmile) -> LaidTransports:
