@@ -39,6 +39,7 @@ from arbiter.operators.network.weights import (
 from arbiter.operators.operator_surface import OperatorSurface, put_on_clock
 from arbiter.operators.quote_rows import batches, lay_quotes
 from arbiter.operators.vix_head import fit_vix_slices
+from arbiter.operators.volatility_error import INFO_KEY, parse_errors
 from arbiter.quotes import MIN_QUOTES, Quotes, require_quotes
 from arbiter.surface import Surface
 
@@ -73,9 +74,14 @@ class Operator:
         self.model = checkpoint.model_hash(self.weights)
         self.lipschitz = constant(self.weights, config).value
         self.knots = freeze_array(np.array(slope_head.KNOTS))
-        limits = domain.parse_limits(info.get("domain"))
         self._known = KnownNetwork(
-            self.knots, self.model, self.lipschitz, limits, slowest_rate(self.weights)
+            self.knots,
+            self.model,
+            self.lipschitz,
+            domain.parse_limits(info.get("domain")),
+            freeze_array(self._network.place),
+            parse_errors(info.get(INFO_KEY)),
+            slowest_rate(self.weights),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -114,6 +120,7 @@ class Operator:
             )
         try:
             domain.parse_limits(info.get("domain"))
+            parse_errors(info.get(INFO_KEY))
         except ValueError as error:
             raise CheckpointError(
                 f"{path}: its limits cannot be read ({error}); take an intact copy, or save it "
@@ -312,7 +319,7 @@ class Operator:
         """Surfaces of one batch."""
         began = time.perf_counter()
         implied = residuals.implied(chains)
-        padded, total, moved, _, made = self._network(lay_quotes(chains, implied))
+        padded, total, moved, _, made, doubt = self._network(lay_quotes(chains, implied))
         sizes = [quotes.maturities.size for quotes in chains]
         slopes = [b[:size] for b, size in zip(padded, sizes, strict=True)]
         levels = [level[:size] for level, size in zip(total, sizes, strict=True)]
@@ -325,7 +332,9 @@ class Operator:
         price = residuals.price_chains(chains, slopes, self.knots)
         off, traits = residuals.measure_misses(chains, implied, price, levels, moved)
         took = (time.perf_counter() - began) / len(chains)
-        parts = (chains, slopes, levels, off, traits, made.tolist(), [took] * len(chains))
+        unsure = [None if doubt is None else doubt[i, :size] for i, size in enumerate(sizes)]
+        several = (made.tolist(), unsure, [took] * len(chains))
+        parts = (chains, slopes, levels, off, traits, *several)
         return [build_surface(ChainPass(*part), self._known) for part in zip(*parts, strict=True)]
 
 

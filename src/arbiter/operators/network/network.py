@@ -65,6 +65,8 @@ class Output(NamedTuple):
         strained: ``(B,)`` by how many of them the star order keeps the start from the smile.
         share: ``(B,)`` the part of the network's change that is made; 1 where there is no
             reference to shrink towards.
+        doubt: ``(B, L, H)`` logarithms of the reference's standard errors of log-volatility at the
+            heads; None where there is no reference.
     """
 
     slopes: Array
@@ -72,6 +74,7 @@ class Output(NamedTuple):
     moved: Array
     strained: Array
     share: Array
+    doubt: Array | None
 
 
 class Look:
@@ -208,14 +211,14 @@ class Network:
         if guess is None or priced is None:
             none = np.zeros(len(chain.total))
             slopes = slope_head.slopes(slope_head.bounded(proposal, None), chain.total)
-            return Output(slopes, chain.total, none, none, np.ones(len(chain.total)))
+            return Output(slopes, chain.total, none, none, np.ones(len(chain.total)), None)
         proposal = guess.start + proposal * open_to_change(guess, self.hats)
         proposal += self.mend(missed(guess).astype(self.dtype) * gains[-1])
         proposal = slope_head.bounded(proposal, guess.start)
         left_over = trusted(proposal, guess, priced, chain, self.gate)
         slopes = slope_head.slopes(left_over.proposal, chain.total)
         part = share(left_over.moved, left_over.missed)
-        return Output(slopes, chain.total, left_over.moved, left_over.strained, part)
+        return Output(slopes, chain.total, left_over.moved, left_over.strained, part, guess.doubt)
 
     @property
     def place(self) -> Array:
