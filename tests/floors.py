@@ -159,7 +159,8 @@ LAYERS = {
         "window_update",
     ],
     "arbiter.operators": [
-        "checkpoint domain matrix_products monitor_sums quote_rows slope_head workers",
+        "checkpoint domain matrix_products monitor_sums quote_rows slope_head volatility_error",
+        "workers",
         "prior",
         "network",
         "domain_features monitors",

@@ -4,9 +4,10 @@ Usage: PYTHONPATH=. python tools/ship_operator.py CHECKPOINT [--note TEXT] [--ou
 
 Reads a checkpoint with an operator's weights (a run's ``weights.safetensors``), draws chains of the
 training universe and of the benchmarks, and writes the weights with their limits
-(docs/operator.md, "Domain") and their measured errors inside, and the card into the page. Listed
-chains are those of the folder that ARBITER_DATA names, if it does. With --keep-limits no universe
-is drawn: what a domain is judged by, and the error there, stay as they are in the checkpoint.
+(docs/operator.md, "Domain"), the calibration of their standard errors and their measured errors
+inside, and the card into the page. Listed chains are those of the folder that ARBITER_DATA names,
+if it does. With --keep-limits no universe is drawn: what a domain is judged by, standard errors,
+and the error there, stay as they are in the checkpoint.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ import numpy as np
 from benchmarks.operator_domain import Table, training_tables, traits_of
 
 import operator_card
+import operator_error
 from arbiter.operators import checkpoint, domain
 from arbiter.operators.law.config import LawConfig
 from arbiter.operators.pretrained import Operator
+from arbiter.operators.volatility_error import INFO_KEY
 from arbiter_lab.evaluation.heston_surfaces import oracle_rmse_bp
 from arbiter_lab.evaluation.listed_chains import evaluate_chains, find_chain_files
 from arbiter_lab.evaluation.methods import select_methods
@@ -160,6 +163,7 @@ def main() -> None:
         sample = traits_of(operator, [table.quotes() for table, _, _ in drawn])
         calibrated = {"chains": len(sample), "laws": len(laws), "seed": given.seed}
         info |= {"domain": domain.calibrate_limits(sample), "domain_calibration": calibrated}
+        info |= {INFO_KEY: operator_error.calibrate(operator, drawn, given.laws, given.seed)}
         held = training_tables(laws, 400, given.seed + 1)
         metrics["universe_bp_at_20_percent"] = universe_rmse_bp(operator, held)
     if os.environ.get("ARBITER_DATA"):

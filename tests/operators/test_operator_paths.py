@@ -15,10 +15,12 @@ from benchmarks.joint_fit import vix_side
 import arbiter as ab
 from arbiter.fitting import FittedSurface, fit
 from arbiter.markets import preset
+from arbiter.operators import fallback, pretrained
 from arbiter.operators.operator_surface import OperatorSurface
 from arbiter.operators.pretrained import Operator
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
+from arbiter_lab.evaluation.unseen_surfaces import make_unseen_surfaces
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +72,33 @@ def test_the_fit_answers_what_is_outside_only_if_it_is_asked(
     kinds = [type(s) for s in operator.many([odd, known, odd], fallback="fit")]
     assert kinds == [FittedSurface, OperatorSurface, FittedSurface]
     assert [type(s) for s in operator.many([odd, known])] == [OperatorSurface] * 2
+
+
+def test_a_call_never_fits_unless_it_is_asked(
+    operator: Operator, odd: Quotes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rare large jumps that one transport misses, and quotes outside the domain: one pass."""
+
+    def no_fit(*_: object, **__: object) -> None:
+        raise AssertionError("planted: a fit was asked for")
+
+    jumpy = make_unseen_surfaces(1, 537).build_case(0).quotes
+    monkeypatch.setattr(fallback, "fit", no_fit)
+    monkeypatch.setattr(pretrained, "fit", no_fit)
+    shaken = Quotes.from_frame(
+        {
+            "T": jumpy.T,
+            "k": jumpy.k,
+            "iv_bid": jumpy.iv_bid + 0.05 * (jumpy.iv_ask - jumpy.iv_mid),
+            "iv_ask": jumpy.iv_ask,
+        }
+    )
+    before, after, _ = operator.many([jumpy, shaken, odd])
+    assert len(before.slopes) == len(after.slopes) == 1
+    at = jumpy.k, jumpy.T
+    assert np.abs(before.iv(*at) - after.iv(*at)).max() < 5e-3
+    with pytest.raises(AssertionError, match="planted"):
+        operator(odd, fallback="fit")
 
 
 def test_with_quotes_on_the_vix_it_is_the_joint_fit(operator: Operator) -> None:

@@ -15,6 +15,7 @@ from arbiter.inputs import freeze_array, freeze_info
 from arbiter.operators import domain
 from arbiter.operators.monitors import watch
 from arbiter.operators.operator_surface import PRIOR, OperatorResult, OperatorSurface
+from arbiter.operators.volatility_error import ErrorCalibration, HeadErrors
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
 
@@ -29,6 +30,8 @@ class KnownNetwork(NamedTuple):
         model: Hash of its weights.
         lipschitz: Its certified constant.
         limits: Of its domain; none where it came without.
+        place: ``(H,)`` asinh of deviations, where its heads are.
+        errors: Calibration of its standard errors; None where it came without.
         rate: At which its slowest scan forgets, per unit of log-maturity; None without a scan.
     """
 
@@ -36,6 +39,8 @@ class KnownNetwork(NamedTuple):
     model: str
     lipschitz: float | None
     limits: domain.Limits
+    place: Array
+    errors: ErrorCalibration | None
     rate: float | None
 
 
@@ -49,6 +54,7 @@ class ChainPass(NamedTuple):
         residuals: ``(m,)`` model less mid, in half-spreads.
         traits: Of the domain check.
         share: Part of the network's change that is in the slopes.
+        doubt: ``(L, H)`` logarithms of the prior's standard errors at the heads; None without one.
         seconds: Wall time of the pass, this chain's share.
     """
 
@@ -58,6 +64,7 @@ class ChainPass(NamedTuple):
     residuals: Array
     traits: dict[str, float]
     share: float
+    doubt: Array | None
     seconds: float
 
 
@@ -106,6 +113,10 @@ def build_surface(found: ChainPass, network: KnownNetwork) -> OperatorSurface:
         )
     for sentence in warnings:
         logger.warning(sentence)
+    errors = None
+    if network.errors is not None and found.doubt is not None:
+        log_error = network.errors.apply(found.doubt, traits["moved"])
+        errors = HeadErrors(network.place, freeze_array(log_error))
     return OperatorSurface(
         plain.knots,
         plain.maturities,
@@ -116,4 +127,5 @@ def build_surface(found: ChainPass, network: KnownNetwork) -> OperatorSurface:
         freeze_info({**quotes.info, "expiries": list(quotes.labels), "operator": about}),
         result=replace(result, warnings=tuple(warnings)),
         domain=report,
+        errors=errors,
     )

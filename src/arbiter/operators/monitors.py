@@ -11,9 +11,9 @@ would make the surface jump in the quotes. What each number is:
 * **A2, smoothness.** The local Hölder order of the smile of each expiry, in Gaussian percentiles
   within three deviations: 2 with two derivatives, 1 at a kink, 0 for noise. Theorem T1 speaks of
   orders up to 1, so a typical expiry below 1 is rougher than any of its rates.
-* **A3, memory.** χ of the scan: what is left of an input decays in the distance of log-maturities
-  with a power a, and χ = 1 − a, within 0 and 1. Above ½ sums over maturities grow faster than
-  errors average out.
+* **A3, memory.** χ of the scan's slowest state, at its nominal step: what is left of an input
+  decays in the distance of log-maturities with a power a, and χ = 1 − a, within 0 and 1. Above ½
+  sums over maturities grow faster than errors average out.
 * **A4, coverage.** The share of −3.5 to 2 deviations near a quote, mean over expiries, against the
   paper's 0.75. It depends on where the quotes are, not on what they say.
 """

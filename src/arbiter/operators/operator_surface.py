@@ -10,15 +10,18 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from arbiter.conventions import Array
 from arbiter.fitting.fitted_surface import Kind, VixResult, plain_surface, rebuild_with_result
-from arbiter.inputs import freeze_array, freeze_info
+from arbiter.inputs import freeze_array, freeze_info, require_finite
 from arbiter.operators.domain import DomainReport, read_traits
 from arbiter.operators.monitors import Monitors
+from arbiter.operators.volatility_error import HeadErrors
 from arbiter.pricing.vix_slices import VixSlices
 from arbiter.quotes import Quotes
 from arbiter.surface import Surface
+from arbiter.timing.maturities import MaturityLike
 from arbiter.vix.prior import VixPrior, vix_prior
 
 logger = logging.getLogger(__name__)
@@ -91,14 +94,37 @@ class OperatorSurface(Surface):
         result: How it came about.
         domain: Whether the quotes are like those of the training universe; None where the weights
             came without limits.
+        errors: Standard errors at the heads; None where the weights came without a calibration.
     """
 
     result: OperatorResult = field(kw_only=True)
     domain: DomainReport | None = field(default=None, kw_only=True)
+    errors: HeadErrors | None = field(default=None, kw_only=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        more = {"result": self.result, "domain": self.domain}
+        more = {"result": self.result, "domain": self.domain, "errors": self.errors}
         return rebuild_with_result, (type(self), plain_surface(self), more)
+
+    def iv_error(self, k: ArrayLike, T: MaturityLike) -> Array:
+        """Standard error of :meth:`iv`, annualised and decimal.
+
+        That of the prior, times a factor that was calibrated on laws of the training universe which
+        training has not seen. Linear between expiries; beyond the outermost heads and expiries it
+        is what it is there, and too small (docs/operator.md, "Standard errors").
+
+        Raises:
+            ValueError: If the weights came without a calibration.
+        """
+        if self.errors is None:
+            raise ValueError(
+                f"the weights {self.result.model} came without a calibration of errors: add it "
+                "with tools/operator_error.py, or take fit(quotes), which has errors of its own"
+            )
+        points, at = np.broadcast_arrays(require_finite("point", k), self.years(T))
+        years, nodes = self.clock_years(at), self.clock_years(self.maturities)
+        total = np.log(self.result.reference * np.sqrt(self.maturities))
+        found = self.errors.relative(points.ravel(), years.ravel(), nodes, total)
+        return np.asarray(self.iv(points, at) * found.reshape(points.shape))
 
     def to_stored(self) -> tuple[str, dict[str, Any], dict[str, Array]]:
         """What a file keeps of the answer: the kind, plain values and arrays."""
@@ -116,6 +142,7 @@ class OperatorSurface(Surface):
         }
         arrays = {} if vix is None else vix.to_arrays()
         arrays |= {"residuals": found.residuals, "reference": found.reference}
+        arrays |= {} if self.errors is None else self.errors.to_arrays()
         return "operator", _hide_missing(plain), arrays
 
     @classmethod
@@ -137,7 +164,9 @@ class OperatorSurface(Surface):
             warnings=tuple(str(sentence) for sentence in plain["warnings"]),
         )
         domain = None if report is None else DomainReport.from_dict(report)
-        return rebuild_with_result(cls, surface, {"result": result, "domain": domain})
+        errors = HeadErrors.from_stored(arrays, surface.maturities.size)
+        more = {"result": result, "domain": domain, "errors": errors}
+        return rebuild_with_result(cls, surface, more)
 
     @cached_property
     def vix_prior(self) -> VixPrior:

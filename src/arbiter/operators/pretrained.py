@@ -41,6 +41,7 @@ from arbiter.operators.monitors import slowest_rate
 from arbiter.operators.operator_surface import OperatorSurface, put_on_clock
 from arbiter.operators.quote_rows import batches, lay_quotes
 from arbiter.operators.vix_head import fit_vix_slices
+from arbiter.operators.volatility_error import INFO_KEY, parse_errors
 from arbiter.quotes import MIN_QUOTES, Quotes, require_quotes
 from arbiter.surface import Surface
 
@@ -79,7 +80,13 @@ class Operator:
         ends = (limits.get(name, (None, None))[1] for name in ("moved", "prior_misfit"))
         self._limits = Limits(*(math.inf if end is None else end for end in ends))
         self._known = KnownNetwork(
-            self.knots, self.model, self.lipschitz, limits, slowest_rate(self.weights)
+            self.knots,
+            self.model,
+            self.lipschitz,
+            limits,
+            freeze_array(self._network.places),
+            parse_errors(info.get(INFO_KEY)),
+            slowest_rate(self.weights),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -118,6 +125,7 @@ class Operator:
             ) from error
         try:
             domain.parse_limits(info.get("domain"))
+            parse_errors(info.get(INFO_KEY))
         except ValueError as error:
             raise CheckpointError(
                 f"{path}: its limits cannot be read ({error}); take an intact copy, or save it "
@@ -333,7 +341,9 @@ class Operator:
             chains, implied, price, levels, (found.moved, found.missed)
         )
         took = (time.perf_counter() - began) / len(chains)
-        parts = (chains, slopes, levels, off, traits, found.share.tolist(), [took] * len(chains))
+        unsure = [found.doubt[i, :size] for i, size in enumerate(sizes)]
+        several = (found.share.tolist(), unsure, [took] * len(chains))
+        parts = (chains, slopes, levels, off, traits, *several)
         return [build_surface(ChainPass(*part), self._known) for part in zip(*parts, strict=True)]
 
 
