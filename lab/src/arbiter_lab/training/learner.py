@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple
@@ -20,9 +21,11 @@ from arbiter_lab.training.routes import N, Route, lesson_chain
 from arbiter_lab.training.saddle import Evaluation, ExtraGradient, Lagrangian, Rates, Step
 from arbiter_lab.training.settings import Settings
 
-_FINITE_CHECK_STEPS = (
-    200  # steps between looks for numbers that are not finite: each waits for the device
-)
+# steps between looks for numbers that are not finite: each waits for the device
+_FINITE_CHECK_STEPS = 200
+_MAX_BROKEN_SHARE = 0.1  # of batches without a finite gradient: more are a divergence
+
+log = logging.getLogger(__name__)
 
 
 class LearnerStep(NamedTuple):
@@ -72,6 +75,8 @@ class Learner(Generic[N]):
         self.project = project
         self.optimiser = ExtraGradient(self.params, self.duals, _make_rates(settings), project)
         self._looks: dict[int, RecordedFunction] = {}
+        self.broken = torch.zeros((), dtype=torch.int64, device=self.device)
+        self._broken_before = 0
         self.lipschitz: tuple[float, float] = (math.nan, math.nan)
 
     @property
@@ -98,7 +103,24 @@ class Learner(Generic[N]):
             self.draws.taken[kind] -= 1
             raise
         self.average.update(self.steps)
+        if self.steps % _FINITE_CHECK_STEPS == 0:
+            self._require_few_broken()
         return LearnerStep(seen, first[0], first[1], lesson)
+
+    def _require_few_broken(self) -> None:
+        """A batch without a finite gradient is left out; many of them are a divergence."""
+        count = int(self.broken)
+        lately, self._broken_before = count - self._broken_before, count
+        if lately:
+            log.warning(
+                "step %d: %d of %d batches had no finite gradient and were left out",
+                self.steps, lately, _FINITE_CHECK_STEPS,
+            )  # fmt: skip
+        if lately > _MAX_BROKEN_SHARE * _FINITE_CHECK_STEPS:
+            raise FloatingPointError(
+                f"step {self.steps}: {lately} of {_FINITE_CHECK_STEPS} batches had no finite "
+                "gradient; lower lr, set clip, or go on from the last checkpoint"
+            )
 
     def journal_row(self, seen: LearnerStep) -> dict[str, float | Tensor | None]:
         """Return the journal's columns of a step, tensors among them."""
@@ -199,7 +221,10 @@ class Learner(Generic[N]):
         return Evaluation(value, defects, rest[count:]), fit, guards
 
     def differentiate_lesson(self, *lesson: Tensor) -> list[Tensor]:
-        """Loss, gradients and defects of one lesson, in the order that a recording replays."""
+        """Loss, gradients and defects of one lesson, in the order that a recording replays.
+
+        Gradients and defects are zero where one of them is not finite.
+        """
         with torch.enable_grad():
             found = self.route.evaluate(self.network, lesson)
             value = found.fit + self.duals.inner_product(found.defects)
@@ -207,7 +232,11 @@ class Learner(Generic[N]):
                 value, self.params, allow_unused=True, materialize_grads=True
             )
         defects = [found.defects[name].detach() for name in self.route.boxes]
-        return [value.detach(), found.fit.detach(), self._guard_statistics(), *defects, *gradients]
+        norm = torch.stack(torch._foreach_norm(gradients)).sum()
+        whole = torch.isfinite(norm + value.detach())
+        self.broken += ~whole
+        steps = [torch.where(whole, each, 0.0) for each in (*defects, *gradients)]
+        return [value.detach(), found.fit.detach(), self._guard_statistics(), *steps]
 
     def _guard_statistics(self) -> Tensor:
         """Return ``(3,)`` hits, distance and largest ``ρΔ`` of Spec-Guard."""
