@@ -239,11 +239,11 @@ def train(arms: Sequence[Arm], streams: dict[bool, BatchStream], settings: Setti
             for arm in arms:
                 if arm.few == few:
                     arm.step(kind, lesson, rate)
-        if arms[0].stream is not None:
-            for arm in arms:
-                torch.cuda.default_stream().wait_stream(arm.stream)
-            if step % 20 == 0:
-                torch.cuda.synchronize()
+        own = [arm.stream for arm in arms if arm.stream is not None]
+        for one in own:
+            torch.cuda.default_stream().wait_stream(one)
+        if own and step % 20 == 0:
+            torch.cuda.synchronize()
         if step % 500 == 0:
             print(f"step {step}, {time.monotonic() - began:.0f} s", flush=True)
 

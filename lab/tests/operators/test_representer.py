@@ -9,14 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import tiny
+from arbiter.operators.monitors import MIN_COVERAGE
 from arbiter_lab.differentiable.operators.network.lipschitz import constant
 from arbiter_lab.differentiable.operators.network.measure_gate import SLOPE_ROWS, VALUE_ROWS, Gate
 from arbiter_lab.differentiable.operators.network.network import Network
-from arbiter_lab.differentiable.operators.network.representer import (
-    MIN_COVERAGE,
-    Representer,
-    coverage,
-)
+from arbiter_lab.differentiable.operators.network.representer import Representer, coverage
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled, scaled
 from arbiter_lab.differentiable.operators.quote_tensors import Ragged
 from arbiter_lab.stability.local_lipschitz import constant_at

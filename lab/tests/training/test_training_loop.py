@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 
 import tiny
 from arbiter.operators.checkpoint import CheckpointError
+from arbiter.operators.monitors import MIN_COVERAGE
 from arbiter_lab.differentiable.operators import checkpoint
 from arbiter_lab.differentiable.operators.network.green_scan import GreenScan
 from arbiter_lab.differentiable.operators.network.network import Network
-from arbiter_lab.differentiable.operators.network.representer import MIN_COVERAGE
 from arbiter_lab.evaluation.first_design import FirstDesign
 from arbiter_lab.training import loop, pool_files, run_folder
 from arbiter_lab.training.averaging import ParameterAverage

@@ -19,8 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from arbiter.operators.monitors import MIN_COVERAGE
 from arbiter.quotes import Quotes
-from arbiter_lab.differentiable.operators.network.representer import MIN_COVERAGE, coverage
+from arbiter_lab.differentiable.operators.network.representer import coverage
 from arbiter_lab.differentiable.operators.quote_tensors import pad_chains
 from arbiter_lab.protocol.monitors import gap_regression
 from arbiter_lab.reproduction.scored_days import Days

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -44,6 +44,21 @@ _GREEN_KERNEL_SURFACES = (
 )
 
 log = logging.getLogger(__name__)
+
+
+class Exams(Protocol):
+    """Held-out batches, and what networks of one kind are measured by on them."""
+
+    kind: int
+    lesson: Lesson
+
+    def measure(self, network: Any, /) -> dict[str, float]:
+        """Return all measures by name."""
+        ...
+
+    def run_martingale_test(self, network: Any, seed: int) -> MartingaleTest:
+        """Run the randomised martingale test."""
+        ...
 
 
 class HeldOutBatch(NamedTuple):

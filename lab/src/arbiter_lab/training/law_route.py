@@ -47,6 +47,7 @@ from arbiter_lab.training.batches import Batch
 from arbiter_lab.training.duals import Box
 from arbiter_lab.training.law_pool import Laws
 from arbiter_lab.training.objective import BAND_COUNT, average_by_band, robust_loss
+from arbiter_lab.training.routes import FitAndDefects
 
 MARTINGALE_TOLERANCE, ORDER_TOLERANCE = 1e-3, 1e-4  # of σ√T, and of log-slopes
 # fixed multipliers; with a saddle the boxes end at a multiple of these
@@ -80,13 +81,6 @@ class LawLesson(NamedTuple):
     def from_tensors(cls, tensors: Sequence[Tensor]) -> LawLesson:
         """Undo :meth:`to_tensors`."""
         return cls(LawTask.from_tensors(tensors[:TASK_SIZE]), *tensors[TASK_SIZE:])
-
-
-class LawTerms(NamedTuple):
-    """Terms of the objective on a batch: the fit, and the defects of each dual block."""
-
-    fit: Tensor
-    defects: dict[str, Tensor]
 
 
 def make_law_lesson(batch: Batch, config: LawConfig) -> LawLesson:
@@ -137,12 +131,12 @@ class LawRoute:
         """Return the tensors of a lesson."""
         return make_law_lesson(batch, self.config).to_tensors()
 
-    def evaluate(self, network: LawNetwork, lesson: Lesson) -> LawTerms:
+    def evaluate(self, network: LawNetwork, lesson: Lesson) -> FitAndDefects:
         """Return the fit and the defects of a network on a lesson."""
         given = LawLesson.from_tensors(lesson)
         return self.compute_terms(network(given.task).law, given)
 
-    def compute_terms(self, law: Law, lesson: LawLesson) -> LawTerms:
+    def compute_terms(self, law: Law, lesson: LawLesson) -> FitAndDefects:
         """Return the fit and the defects of laws."""
         task, fits = lesson.task, []
         flat = (law.log_ratio, law.shift, task.total, lesson.k)
@@ -163,7 +157,7 @@ class LawRoute:
             both = task.seen[:, 1:] & task.seen[:, :-1]
             fall = order_defect(law, task.total) / ORDER_TOLERANCE
             terms["no_arbitrage"] = average_by_band(fall, task.total[:, :-1], both).flatten() - 1.0
-        return LawTerms(torch.stack(fits).mean(), terms)
+        return FitAndDefects(torch.stack(fits).mean(), terms)
 
     def _fit(self, price: Tensor, lesson: LawLesson) -> Tensor:
         error = torch.log(price.view_as(lesson.k).clamp(min=_MIN_PRICE)) - lesson.log_price

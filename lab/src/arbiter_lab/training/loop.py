@@ -20,7 +20,7 @@ from arbiter_lab.differentiable.operators.law.network import LawNetwork
 from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.training import run_folder
 from arbiter_lab.training.display import Display
-from arbiter_lab.training.held_out import HeldOut
+from arbiter_lab.training.held_out import Exams, HeldOut
 from arbiter_lab.training.interruption import catch_stop_signals
 from arbiter_lab.training.journal import (
     COLUMNS,
@@ -49,6 +49,7 @@ EXTRA_COLUMNS = (
 
 _DISPLAY_INTERVAL_SECONDS = 1.0  # seconds between numbers fetched for the display
 _MIN_RELATIVE_FALL = 0.01  # of the held-out error within ``Settings.plateau`` seconds
+
 
 _Trainer = Trainer | LawTrainer | BaselineTrainer
 TRAINERS: dict[str, type[_Trainer]] = {"operator": Trainer, "law": LawTrainer}
@@ -174,8 +175,8 @@ def train(  # noqa: PLR0913 - what, where, from what, how far, and who looks on
         elif known is not None:
             trainer.start_from_weights(known)
             leg.begun = fingerprint_tensors(known)
-        exam = LawHeldOut if settings.model == "law" else HeldOut
-        held_out = exam(settings, others.laws, trainer.route.make_lesson)
+        kind = LawHeldOut if settings.model == "law" else HeldOut
+        held_out: Exams = kind(settings, others.laws, trainer.route.make_lesson)
         if display is None:
             display = Display(settings.steps, done=leg.step)
         loop = TrainingLoop(out, leg, trainer, held_out, limits, began)
@@ -201,7 +202,7 @@ class TrainingLoop:
         out: Path,
         leg: TrainingLeg,
         trainer: _Trainer,
-        held_out: HeldOut | LawHeldOut,
+        held_out: Exams,
         limits: Limits,
         began: float,
     ) -> None:
@@ -275,7 +276,8 @@ class TrainingLoop:
         gap, residual = trainer.measure_dual_gap(held_out.kind, held_out.lesson)
         network = trainer.averaged_network()
         found = held_out.measure(network)
-        if isinstance(network, Network):  # nothing is proved of a baseline's scans
+        # nothing is proved of a baseline's scans
+        if isinstance(held_out, HeldOut) and isinstance(network, Network):
             found |= held_out.measure_scan_bounds(network)
         before, after = trainer.lipschitz
         found |= {

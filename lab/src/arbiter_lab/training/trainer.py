@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from arbiter.operators.monitors import MIN_COVERAGE
 from arbiter_lab.differentiable.operators import checkpoint
 from arbiter_lab.differentiable.operators.network.green_scan import GreenScan
 from arbiter_lab.differentiable.operators.network.lipschitz import constant
 from arbiter_lab.differentiable.operators.network.network import Network
-from arbiter_lab.differentiable.operators.network.representer import MIN_COVERAGE
 from arbiter_lab.training.graph_capture import RecordedFunction
 from arbiter_lab.training.law_pool import Laws
 from arbiter_lab.training.learner import Learner, LearnerStep
