@@ -38,14 +38,10 @@ from arbiter_lab.training.settings import Settings
 from arbiter_lab.training.stopping_rule import Ending, Plateau, StoppingRule, Thresholds
 from arbiter_lab.training.trainer import Trainer, known_weights
 
-EXTRA_COLUMNS = (
-    "relative_entropy",
-    "cvar_alignment",
-    "mfm_cut",
-    "heldout_median_bp",
-    "decoder_distance_bp",
+# columns of the journal beside the paper's
+EXTRA_COLUMNS = tuple(
+    "relative_entropy cvar_alignment mfm_cut heldout_median_bp decoder_distance_bp".split()
 )
-"""Columns of the journal beside the paper's."""
 
 _DISPLAY_INTERVAL_SECONDS = 1.0  # seconds between numbers fetched for the display
 _MIN_RELATIVE_FALL = 0.01  # of the held-out error within ``Settings.plateau`` seconds
@@ -169,7 +165,7 @@ def train(  # noqa: PLR0913 - what, where, from what, how far, and who looks on
         laws = load_pool(settings.pool, settings.pool_seed, place, device)
         others = load_pool(settings.held_out, settings.held_out_seed, place, device)
         notes = _note_data(leg, laws)
-        trainer: _Trainer = TRAINERS.get(settings.model, BaselineTrainer)(settings, laws.laws)
+        trainer = TRAINERS.get(settings.model, BaselineTrainer)(settings, laws.laws)
         if resume:
             trainer.load(state, weights, leg.progress)
         elif known is not None:
