@@ -23,6 +23,10 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter per option
         Path | None,
         typer.Option(help="Settings in JSON; those left out have their defaults."),
     ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="Settings that come with the package: operator makes shipped weights."),
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="Steps in all, over all legs.")] = None,
     decay: Annotated[
         int | None, typer.Option(help="Number of last steps in which the rate falls to zero.")
@@ -30,7 +34,8 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter per option
     model: Annotated[
         str | None,
         typer.Option(
-            help="operator; or a baseline of as many parameters: ssm, gru or transformer."
+            help="law, the operator; operator, its first design; or a baseline of as many "
+            "parameters as that: ssm, gru or transformer."
         ),
     ] = None,
     route: Annotated[str | None, typer.Option(help="saddle or mfm.")] = None,
@@ -75,7 +80,9 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter per option
     _require_device(device)
     try:
         changes = {"steps": steps, "decay": decay, "model": model, "route": route}
-        chosen = _read_settings(out, settings, resume, changes)
+        if settings is not None and recipe is not None:
+            raise ValueError("--settings and --recipe: give one of them")
+        chosen = _read_settings(out, recipe or settings, resume, changes)
         if ablate is not None:
             chosen = chosen.apply_ablation(ablate)
         outcome = run(
@@ -111,12 +118,16 @@ def _require_device(device: str) -> None:
         )
 
 
-def _read_settings(out: Path, file: Path | None, resume: bool, changes: dict[str, Any]) -> Settings:
-    """From the file, else from the run that is resumed, else the defaults; then the options."""
+def _read_settings(
+    out: Path, file: Path | str | None, resume: bool, changes: dict[str, Any]
+) -> Settings:
+    """From the file or recipe, else from a run that is resumed, else the defaults; then options."""
     from arbiter_lab.training.run_folder import read_settings
     from arbiter_lab.training.settings import Settings
 
-    if file is not None:
+    if isinstance(file, str):
+        chosen = Settings.recipe(file)
+    elif file is not None:
         chosen = Settings.read(file)
     elif resume:
         chosen = read_settings(out)

@@ -51,6 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m arbiter_lab.training", description=__doc__)
     parser.add_argument("--settings", type=Path, help="file of settings in JSON")
+    parser.add_argument("--recipe", help="settings that come with the package, by name")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument(
@@ -73,7 +74,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _choose_settings(given: argparse.Namespace) -> Settings:
-    if given.settings is not None:
+    if given.recipe is not None:
+        settings = Settings.recipe(given.recipe)
+    elif given.settings is not None:
         settings = Settings.read(given.settings)
     elif given.resume is not None:
         settings = read_settings(given.out)

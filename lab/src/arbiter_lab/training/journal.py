@@ -55,6 +55,15 @@ COLUMNS = (
 """Losses by term, then the paper's counters by their names and the scans' two measured values
 beside their bounds (:mod:`arbiter_lab.stability.scan_bounds`), then how the steps were taken."""
 
+EXTRA_COLUMNS = (
+    "relative_entropy",
+    "cvar_alignment",
+    "mfm_cut",
+    "heldout_median_bp",
+    "decoder_distance_bp",
+)
+"""Columns beside the paper's."""
+
 
 class Journal:
     """Appends to ``steps.jsonl``; numbers on a GPU are fetched in one transfer per flush.

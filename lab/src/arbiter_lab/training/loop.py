@@ -24,6 +24,7 @@ from arbiter_lab.training.held_out import Exams, HeldOut
 from arbiter_lab.training.interruption import catch_stop_signals
 from arbiter_lab.training.journal import (
     COLUMNS,
+    EXTRA_COLUMNS,
     Journal,
     digest_journal,
     fingerprint_tensors,
@@ -37,11 +38,6 @@ from arbiter_lab.training.run_folder import JOURNAL_FILE, RUN_FILE, TrainingLeg
 from arbiter_lab.training.settings import Settings
 from arbiter_lab.training.stopping_rule import Ending, Plateau, StoppingRule, Thresholds
 from arbiter_lab.training.trainer import Trainer, known_weights
-
-# columns of the journal beside the paper's
-EXTRA_COLUMNS = tuple(
-    "relative_entropy cvar_alignment mfm_cut heldout_median_bp decoder_distance_bp".split()
-)
 
 _DISPLAY_INTERVAL_SECONDS = 1.0  # seconds between numbers fetched for the display
 _MIN_RELATIVE_FALL = 0.01  # of the held-out error within ``Settings.plateau`` seconds

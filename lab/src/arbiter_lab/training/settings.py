@@ -31,6 +31,8 @@ DUALS = ("saddle", "fixed", "none")
 PRICED = ("proposal", "surface", "both")
 MODELS = ("operator", "law", *BASELINE_NAMES)
 
+RECIPES = Path(__file__).parent / "recipes"
+
 LayoutSizes = tuple[int, int, int, int]
 
 
@@ -255,6 +257,14 @@ class Settings:
         if not isinstance(values, dict):
             raise ValueError(f'{path} must hold one object of settings, like {{"steps": 1000}}')
         return cls.from_dict(values)
+
+    @classmethod
+    def recipe(cls, name: str) -> Settings:
+        """Settings that the package has by name: ``"operator"`` is how shipped weights are made."""
+        known = sorted(path.stem for path in RECIPES.glob("*.json"))
+        if name not in known:
+            raise ValueError(f"recipe {name!r}: give one of {', '.join(known)}")
+        return cls.read(RECIPES / f"{name}.json")
 
     def apply_ablation(self, name: str) -> Settings:
         """Return the settings without one part, named as in :data:`ABLATIONS`."""

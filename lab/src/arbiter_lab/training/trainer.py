@@ -12,6 +12,7 @@ from torch import Tensor
 
 from arbiter.operators.monitors import MIN_COVERAGE
 from arbiter_lab.differentiable.operators import checkpoint
+from arbiter_lab.differentiable.operators.law.network import LawNetwork
 from arbiter_lab.differentiable.operators.network.green_scan import GreenScan
 from arbiter_lab.differentiable.operators.network.lipschitz import constant
 from arbiter_lab.differentiable.operators.network.network import Network
@@ -30,10 +31,11 @@ def known_weights(path: str | PathLike[str], settings: Settings) -> dict[str, Te
         CheckpointError: If it is not a checkpoint, or one of another configuration.
         ValueError: If the settings are a baseline's.
     """
-    if settings.model != "operator":
+    makers = {"operator": lambda: Network(settings.config), "law": lambda: LawNetwork(settings.law)}
+    if settings.model not in makers:
         raise ValueError(f"{path}: model is {settings.model!r}, and only an operator begins so")
     with torch.random.fork_rng(devices=[]):
-        like = Network(settings.config).state_dict()
+        like = makers[settings.model]().state_dict()
     return checkpoint.load(path, like=like)[0]
 
 
