@@ -228,7 +228,7 @@ def _average_by_band(values: Tensor, output: Output) -> Tensor:
 
 def average_by_band(values: Tensor, total: Tensor, seen: Tensor) -> Tensor:
     """Means ``(BAND_COUNT, …)`` of values ``(B, L, …)`` of seen slices by total volatility."""
-    total = total.detach()
+    total = total.detach().contiguous()
     band = torch.bucketize(total, _cached_tensor(_BAND_EDGES, total.dtype, total.device))
     bands = torch.arange(BAND_COUNT, device=total.device)
     member = ((band[..., None] == bands) & seen[..., None]).to(values.dtype).flatten(0, 1)
