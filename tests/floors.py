@@ -162,7 +162,7 @@ LAYERS = {
         "checkpoint domain matrix_products monitor_sums quote_rows slope_head volatility_error",
         "workers",
         "prior",
-        "network",
+        "law",
         "domain_features monitors",
         "operator_surface vix_head",
         "chain_pass fallback",

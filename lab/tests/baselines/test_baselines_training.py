@@ -240,7 +240,7 @@ def test_every_parameter_is_trained(model: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"model": "lstm"}, "model = 'lstm': give one of operator, ssm, gru, transformer"),
+        ({"model": "lstm"}, "model = 'lstm': give one of operator, law, ssm, gru, transformer"),
         ({"model": "gru", "route": "mfm"}, "route 'mfm' is of the operator, and model is 'gru'"),
         ({"model": "ssm", "config": {"decoder": "icnn"}}, "a plain readout has none"),
     ],
