@@ -43,7 +43,9 @@ def main() -> None:
         truth = RoughTruth(
             *(np.stack([one[name] for one in loaded]) for name in RoughTruth._fields)
         )
-        np.savez(FOLDER / STORED_TRUTH, iv=truth.iv, error=truth.error, paths=truth.paths)
+        np.savez_compressed(
+            FOLDER / STORED_TRUTH, iv=truth.iv, error=truth.error, paths=truth.paths
+        )
         for number in range(ROUGH_MARKET_COUNT):
             part(number).unlink()
 

@@ -104,7 +104,7 @@ def test_markets_outside_the_prior_have_alarms_and_ratios(bench: str, tmp_path: 
     chosen = ("--method", "operator", "--method", "prior", "--method", "fit", "--count", 2)
     result = run("--bench", bench, *chosen, "--out", tmp_path)
     assert result.exit_code == 0, result.output
-    for words in (f"{bench}: 2 surfaces", "alarms", "/ fit", "Paired by surface", "95 % interval"):
+    for words in (f"{bench}: 2 surfaces", "alarms", "/fit", "Paired by surface", "95 % interval"):
         assert words in result.output, words
     facts = json.loads((tmp_path / "evaluation.json").read_text())
     found = facts["methods"]

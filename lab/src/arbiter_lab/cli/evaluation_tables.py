@@ -86,7 +86,7 @@ def _family_table(found: dict[str, Any]) -> Table:
 
 
 def _surface_table(found: dict[str, Any]) -> Table:
-    heads = ("bp", "mean", "median", "worst", "which", "/ fit", "alarms", "refused")
+    heads = ("bp", "mean", "median", "worst", "which", "/fit", "alarms", "failed")
     table = _make_table("RMSE of a surface", heads)
     for name, s in found.items():
         worst = s["worst"]
