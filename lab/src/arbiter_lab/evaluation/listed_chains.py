@@ -76,7 +76,7 @@ def evaluate_chains(
 
 def _evaluate_chain(path: Path, methods: Sequence[Method]) -> list[Row]:
     try:
-        chain = _read(path)
+        chain = read_listed(path)
         # the operator was not trained on expiries of a day
         quotes = chain.quotes(shortest_days=MIN_COUNTED_DAYS, fewest_strikes=MIN_COUNTED_STRIKES)
         quotes = quotes.select(find_counted_quotes(quotes))
@@ -93,7 +93,8 @@ def _evaluate_chain(path: Path, methods: Sequence[Method]) -> list[Row]:
     ]
 
 
-def _read(path: Path) -> Chain:
+def read_listed(path: Path) -> Chain:
+    """Return the chain of a file; without the time of its quotes, that of its day's close."""
     loaded = load_source(path)
     try:
         return read_chain(loaded)
