@@ -55,7 +55,13 @@ class Table:
 
     def quotes(self) -> Quotes:
         return Quotes.from_frame(
-            {"T": self.T, "k": self.k, "iv_bid": self.iv - self.half, "iv_ask": self.iv + self.half}
+            {
+                "T": self.T,
+                "k": self.k,
+                "iv_bid": self.iv - self.half,
+                "iv_ask": self.iv + self.half,
+            },
+            percent=False,  # what is planted may look like it
         )
 
 

@@ -168,7 +168,7 @@ def covered(found: FittedSurface, made: HestonSurface) -> float:
 
 
 @pytest.mark.parametrize("hard", [False, True])
-@pytest.mark.parametrize("share", [1.0, 0.5])
+@pytest.mark.parametrize("share", [1.0, 0.65])
 def test_two_errors_cover_the_truth(operator: Operator, hard: bool, share: float) -> None:
     """Also where the operator, which has seen the noise, is trusted: its own noise counts."""
     honest, taken_for_a_fact = [], []

@@ -32,7 +32,7 @@ class KnownNetwork(NamedTuple):
         limits: Of its domain; none where it came without.
         place: ``(H,)`` asinh of deviations, where its heads are.
         errors: Calibration of its standard errors; None where it came without.
-        rate: At which its slowest scan forgets, per unit of log-maturity; None without a scan.
+        rate: At which its scans forget, per unit of log-maturity; None without a scan.
     """
 
     knots: Array

@@ -176,7 +176,7 @@ def scan_decays(T: Array, rate: float) -> tuple[Array, Array]:
 
     Args:
         T: ``(L,)`` maturities, increasing.
-        rate: At which the slowest state forgets, per unit of log-maturity.
+        rate: At which a state forgets, per unit of log-maturity.
     """
     L = T.size
     apart, left = np.empty(L * (L - 1) // 2), np.empty(L * (L - 1) // 2)

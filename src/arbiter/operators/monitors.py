@@ -5,13 +5,12 @@ would make the surface jump in the quotes. What each number is:
 
 * **A1, Novikov to Kazamaki.** ``log E e^{V/2}`` and ``log E e^{M/2}`` of the decoded law, with V
   about the variance of a path to each percentile, of the log contract's mean, and M its martingale.
-  Both are finite, since
-  slopes are bounded; a condition is said to hold where at most half of its moment comes from
-  beyond three deviations, where few quotes are.
+  Both are finite, since slopes are bounded; a condition is said to hold where at most half of its
+  moment comes from beyond three deviations, where few quotes are.
 * **A2, smoothness.** The local Hölder order of the smile of each expiry, in Gaussian percentiles
   within three deviations: 2 with two derivatives, 1 at a kink, 0 for noise. Theorem T1 speaks of
   orders up to 1, so a typical expiry below 1 is rougher than any of its rates.
-* **A3, memory.** χ of the scan's slowest state, at its nominal step: what is left of an input
+* **A3, memory.** χ of a typical state of the scans, at its nominal step: what is left of an input
   decays in the distance of log-maturities with a power a, and χ = 1 − a, within 0 and 1. Above ½
   sums over maturities grow faster than errors average out.
 * **A4, coverage.** The share of −3.5 to 2 deviations near a quote, mean over expiries, against the
@@ -64,7 +63,7 @@ class Monitors:
         kazamaki_tail: The same of the second.
         order: Local Hölder order of the median expiry.
         lowest_order: Of the roughest expiry.
-        chi: Long memory of the network's slowest scan along these maturities; None with fewer than
+        chi: Long memory of the network's scans along these maturities; None with fewer than
             three, or where there is no scan.
         coverage: Mean share of the window of deviations that quotes cover, over expiries.
         lowest_coverage: Of the expiry that is covered least.
@@ -147,11 +146,16 @@ def decay_index(power: float) -> float:
     return min(max(1.0 - power, 0.0), 1.0)
 
 
-def slowest_rate(weights: Weights) -> float | None:
-    """The least rate at which a scan forgets, per unit of log-maturity; None without a scan."""
+def typical_rate(weights: Weights) -> float | None:
+    """The median rate at which states of the scans forget, per unit of log-maturity.
+
+    None without a scan.
+    """
     scans = [name.removesuffix(_RATE) for name in weights if name.endswith(f".{_RATE}")]
+    if not scans:
+        return None
     parts = [{name: weights[one + name] for name in (_RATE, _RANK)} for one in scans]
-    return min((float(-np.linalg.eigvalsh(dense(part))[-1]) for part in parts), default=None)
+    return float(np.median([-np.linalg.eigvalsh(dense(part)) for part in parts]))
 
 
 def watch(
@@ -165,7 +169,7 @@ def watch(
         zeta: ``(m,)`` asinh of the deviations of the quotes.
         expiry: ``(m,)`` maturity of each quote.
         T: ``(L,)`` maturities on the operator's own clock.
-        rate: From :func:`slowest_rate`.
+        rate: From :func:`typical_rate`.
     """
     means = mean_slopes(knots, slopes)
     moments = exponential_moments(knots, slopes, means, _REACH)

@@ -37,7 +37,7 @@ from arbiter.operators.law.weights import (
     describe_weights,
     freeze_weights,
 )
-from arbiter.operators.monitors import slowest_rate
+from arbiter.operators.monitors import typical_rate
 from arbiter.operators.operator_surface import OperatorSurface, put_on_clock
 from arbiter.operators.quote_rows import batches, lay_quotes
 from arbiter.operators.vix_head import fit_vix_slices
@@ -86,7 +86,7 @@ class Operator:
             limits,
             freeze_array(self._network.places),
             parse_errors(info.get(INFO_KEY)),
-            slowest_rate(self.weights),
+            typical_rate(self.weights),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
