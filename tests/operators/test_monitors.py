@@ -15,6 +15,7 @@ import pytest
 import arbiter as ab
 from arbiter.conventions import Array
 from arbiter.operators import chain_pass
+from arbiter.operators.law.config import FASTEST_RATE, MAX_LOW_RANK, SLOWEST_RATE
 from arbiter.operators.monitor_sums import (
     COVERAGE_POINTS,
     COVERAGE_WINDOW,
@@ -26,7 +27,6 @@ from arbiter.operators.monitor_sums import (
     patch_orders,
     scan_decays,
 )
-from arbiter.operators.law.config import FASTEST_RATE, MAX_LOW_RANK, SLOWEST_RATE
 from arbiter.operators.monitors import MIN_COVERAGE, Monitors, typical_rate, watch
 from arbiter.operators.operator_surface import OperatorSurface
 from arbiter.operators.pretrained import Operator
