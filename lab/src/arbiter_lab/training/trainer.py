@@ -31,11 +31,12 @@ def known_weights(path: str | PathLike[str], settings: Settings) -> dict[str, Te
         CheckpointError: If it is not a checkpoint, or one of another configuration.
         ValueError: If the settings are a baseline's.
     """
-    makers = {"operator": lambda: Network(settings.config), "law": lambda: LawNetwork(settings.law)}
-    if settings.model not in makers:
+    if settings.model not in ("operator", "law"):
         raise ValueError(f"{path}: model is {settings.model!r}, and only an operator begins so")
     with torch.random.fork_rng(devices=[]):
-        like = makers[settings.model]().state_dict()
+        first = settings.model == "operator"
+        made = Network(settings.config) if first else LawNetwork(settings.law)
+        like = made.state_dict()
     return checkpoint.load(path, like=like)[0]
 
 
