@@ -127,7 +127,7 @@ def test_a_batch_without_a_finite_gradient_moves_nothing(laws: Laws) -> None:
     assert int(trainer.broken) == 1
     trainer.broken += 100
     with pytest.raises(FloatingPointError, match="no finite gradient"):
-        trainer._require_few_broken()
+        trainer.require_few_broken()
 
 
 def test_the_guard_is_never_needed_and_its_bound_holds(laws: Laws) -> None:

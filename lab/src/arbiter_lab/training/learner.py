@@ -104,10 +104,10 @@ class Learner(Generic[N]):
             raise
         self.average.update(self.steps)
         if self.steps % _FINITE_CHECK_STEPS == 0:
-            self._require_few_broken()
+            self.require_few_broken()
         return LearnerStep(seen, first[0], first[1], lesson)
 
-    def _require_few_broken(self) -> None:
+    def require_few_broken(self) -> None:
         """A batch without a finite gradient is left out; many of them are a divergence."""
         count = int(self.broken)
         lately, self._broken_before = count - self._broken_before, count
