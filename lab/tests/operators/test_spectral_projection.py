@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from arbiter_lab.differentiable.operators.network.config import Config
-from arbiter_lab.differentiable.operators.network.spectral_projection import (
+from arbiter_lab.differentiable.operators.law.spectral_projection import (
     Aligned,
     align,
     clip,
@@ -19,6 +18,7 @@ from arbiter_lab.differentiable.operators.network.spectral_projection import (
     norm_bound,
     scale_by_power,
 )
+from arbiter_lab.differentiable.operators.network.config import Config
 from counts import count
 from ragged_chains import network
 

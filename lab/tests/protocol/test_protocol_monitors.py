@@ -10,8 +10,9 @@ import torch
 from arbiter.conventions import Array
 from arbiter.examples import example
 from arbiter.models.parameters import preset
+from arbiter_lab.differentiable.operators.law.green_scan import Path
 from arbiter_lab.differentiable.operators.network.config import Config
-from arbiter_lab.differentiable.operators.network.green_scan import GreenScan, Path
+from arbiter_lab.differentiable.operators.network.green_scan import GreenScan
 from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.evaluation.unseen_surfaces import T as MATURITIES
 from arbiter_lab.evaluation.unseen_surfaces import make_unseen_surfaces

@@ -32,7 +32,8 @@ from arbiter_lab.protocol.inference import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from arbiter_lab.differentiable.operators.network.green_scan import GreenScan, Path
+    from arbiter_lab.differentiable.operators.law.green_scan import Path
+    from arbiter_lab.differentiable.operators.network.green_scan import GreenScan
     from arbiter_lab.differentiable.operators.network.network import Network
 
 Mask = NDArray[np.bool_]

@@ -20,7 +20,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from arbiter_lab.differentiable.operators.network.green_scan import GreenScan, Path
+from arbiter_lab.differentiable.operators.law.green_scan import Path
+from arbiter_lab.differentiable.operators.network.green_scan import GreenScan
 
 
 class GreenBound(NamedTuple):

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from arbiter_lab.differentiable.operators.network.green_scan import GreenScan, Path
+from arbiter_lab.differentiable.operators.law.green_scan import Path
+from arbiter_lab.differentiable.operators.network.green_scan import GreenScan
 from arbiter_lab.differentiable.operators.network.network import Network
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
 from arbiter_lab.stability.green_kernel import GreenBound, measure_scan_bounds

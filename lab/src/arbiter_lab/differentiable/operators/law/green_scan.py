@@ -32,8 +32,7 @@ from arbiter.operators.law.config import (
     MIN_STEP,
     SLOWEST_RATE,
 )
-from arbiter_lab.differentiable.operators.network.green_scan import inverse
-from arbiter_lab.differentiable.operators.network.spectral_projection import Aligned
+from arbiter_lab.differentiable.operators.law.spectral_projection import Aligned
 
 
 class Path(NamedTuple):
@@ -170,3 +169,17 @@ def scan(scans: Sequence[GreenScan], path: Path, ahead: Tensor) -> list[Tensor]:
         states.append(torch.baddbmm(kept, left, right @ states[-1], alpha=-1.0))
     walked = torch.stack(states, 1)[..., 0].unflatten(0, (D, B))
     return [walked[0], *(way.flip(1) for way in walked[1:])]
+
+
+def inverse(matrix: Tensor) -> Tensor:
+    """Inverse of small positive definite matrices ``(…, r, r)``, by elimination.
+
+    Written out because the library's solver waits for the device at each call; positive definite
+    matrices need no pivots.
+    """
+    unit = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    for k, e in enumerate(unit):  # the sweep operator, pivot by pivot
+        pivot = matrix[..., k, k, None, None]
+        column, row = matrix[..., :, k, None] - e[:, None], matrix[..., k, None, :] + e
+        matrix = matrix - column * row / pivot
+    return matrix

@@ -33,7 +33,7 @@ from arbiter.operators.slope_head import KNOTS
 from arbiter_lab.differentiable.operators.law.green_scan import GreenScan, Path, scan
 from arbiter_lab.differentiable.operators.law.proposal import Law, price_law, prior_law
 from arbiter_lab.differentiable.operators.law.reading import Heads, law_vega, misfit, read
-from arbiter_lab.differentiable.operators.network.spectral_projection import Aligned, align, maps
+from arbiter_lab.differentiable.operators.law.spectral_projection import Aligned, align, maps
 from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
 from arbiter_lab.differentiable.operators.slope_head import bounded

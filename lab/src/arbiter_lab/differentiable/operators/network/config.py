@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from arbiter import values
+from arbiter_lab.differentiable.operators.law.spectral_projection import ALIGNMENTS
 
 DECODERS = ("transport", "icnn")
 SCANS = ("resolvent", "exponential")
-ALIGNMENTS = ("projection", "scaling")
 # Bounds of what a file may ask for, far beyond what was ever trained.
 _SIZES = {
     "heads": (2, 1024),

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from arbiter_lab.differentiable.operators import slope_head
+from arbiter_lab.differentiable.operators.law.green_scan import Path
 from arbiter_lab.differentiable.operators.network.config import Config
-from arbiter_lab.differentiable.operators.network.green_scan import GreenScan, Path, scan_together
+from arbiter_lab.differentiable.operators.network.green_scan import GreenScan, scan_together
 from arbiter_lab.differentiable.operators.network.measure_gate import Sight
 from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled

@@ -22,7 +22,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from arbiter_lab.differentiable.operators.network.spectral_projection import Aligned
+from arbiter_lab.differentiable.operators.law.green_scan import Path, inverse
+from arbiter_lab.differentiable.operators.law.spectral_projection import Aligned
 
 MU = 0.5  # the least rate of forgetting, per unit of log-maturity
 EPSILON = 0.05
@@ -135,41 +136,6 @@ def _resolvent(step: Tensor, rates: Tensor, U: Tensor) -> Tensor:
     decay, core = _woodbury(step, rates, U)
     left = decay[..., None] * (U if U.ndim == 2 else U[:, None])  # (…, m, r)
     return torch.diag_embed(decay) - left @ core @ left.transpose(-1, -2)
-
-
-def inverse(matrix: Tensor) -> Tensor:
-    """Inverse of small positive definite matrices ``(…, r, r)``, by elimination.
-
-    Written out because the library's solver waits for the device at each call; positive definite
-    matrices need no pivots.
-    """
-    unit = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-    for k, e in enumerate(unit):  # the sweep operator, pivot by pivot
-        pivot = matrix[..., k, k, None, None]
-        column, row = matrix[..., :, k, None] - e[:, None], matrix[..., k, None, :] + e
-        matrix = matrix - column * row / pivot
-    return matrix
-
-
-class Path(NamedTuple):
-    """What a scan is given, maturities in the order in which they are walked.
-
-    Attributes:
-        x: ``(B, L, d)`` inputs.
-        gap: ``(B, L)`` log-maturity from the one before.
-        context: ``(B, L, c)`` geometry, which selects steps and inputs.
-        seen: ``(B, L)`` where anything is quoted: nothing enters elsewhere, the state passes.
-    """
-
-    x: Tensor
-    gap: Tensor
-    context: Tensor
-    seen: Tensor
-
-    def reversed(self, ahead: Tensor) -> Path:
-        """The same from long to short maturities, ``ahead`` being the gaps to the next one."""
-        turned = (part.flip(1) for part in (self.x, ahead, self.context, self.seen))
-        return Path(*turned)
 
 
 class GreenScan(nn.Module):

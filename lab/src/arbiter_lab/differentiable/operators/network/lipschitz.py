@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO
+from arbiter_lab.differentiable.operators.law.spectral_projection import Aligned
 from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.differentiable.operators.network.geometry_stream import RESIDUAL_GAIN
 from arbiter_lab.differentiable.operators.network.maturity_pooling import POOLED_ROWS
@@ -42,7 +43,6 @@ from arbiter_lab.differentiable.operators.network.measure_gate import (
     VALUE_ROWS,
 )
 from arbiter_lab.differentiable.operators.network.network import SILU, Look, Network
-from arbiter_lab.differentiable.operators.network.spectral_projection import Aligned
 
 # slopes of the activation, rounded outwards
 MAX_ACTIVATION_SLOPE, MIN_ACTIVATION_SLOPE = 1.09984 / SILU, -0.09984 / SILU

@@ -27,6 +27,8 @@ import torch
 from torch import Tensor, nn
 
 from arbiter_lab.differentiable.operators import slope_head
+from arbiter_lab.differentiable.operators.law.green_scan import Path
+from arbiter_lab.differentiable.operators.law.spectral_projection import Aligned, align, maps
 from arbiter_lab.differentiable.operators.network import shrinkage
 from arbiter_lab.differentiable.operators.network.config import Config
 from arbiter_lab.differentiable.operators.network.convex_decoder import ICNNDecoder
@@ -38,7 +40,7 @@ from arbiter_lab.differentiable.operators.network.geometry_stream import (
     missed,
     open_to_change,
 )
-from arbiter_lab.differentiable.operators.network.green_scan import GreenScan, Path
+from arbiter_lab.differentiable.operators.network.green_scan import GreenScan
 from arbiter_lab.differentiable.operators.network.maturity_pooling import (
     POOLED_ROWS,
     pool,
@@ -46,7 +48,6 @@ from arbiter_lab.differentiable.operators.network.maturity_pooling import (
 )
 from arbiter_lab.differentiable.operators.network.measure_gate import Gate, Sight, places
 from arbiter_lab.differentiable.operators.network.representer import Representer
-from arbiter_lab.differentiable.operators.network.spectral_projection import Aligned, align, maps
 from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged, kriged
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled, scaled
 from arbiter_lab.differentiable.operators.quote_tensors import Ragged

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from arbiter.operators.monitor_sums import COVERAGE_POINTS, COVERAGE_WINDOW, COVERED_RADIUS
 from arbiter.operators.monitors import MIN_COVERAGE
-from arbiter_lab.differentiable.operators.network.green_scan import inverse
+from arbiter_lab.differentiable.operators.law.green_scan import inverse
 from arbiter_lab.differentiable.operators.network.measure_gate import (
     SLOPE_ROWS,
     VALUE_ROWS,

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from arbiter_lab.differentiable.operators.network.config import ALIGNMENTS
-
+ALIGNMENTS = ("projection", "scaling")
 _SQUARINGS = 9
 _SIGN_STEPS, _POLAR_STEPS = 14, 12
 
