@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from arbiter.conventions import Array
+from arbiter.operators.law import lipschitz
 from arbiter.operators.law.config import LawConfig
 from arbiter.pricing import black
+from arbiter_lab.differentiable.operators.law import green_scan
 from arbiter_lab.differentiable.operators.law.network import (
     LawNetwork,
     LawTask,
@@ -227,3 +229,77 @@ def test_unquoted_maturities_follow_and_padding_says_nothing() -> None:
         padded._replace(mid=torch.where(torch.arange(14) == 3, 1.02 * task.mid, task.mid))
     )
     assert (make_network(loud=20.0)(heard).law.log_ratio.detach() - one).abs().max() > 1e-6
+
+
+def loud_scan(seed: int) -> green_scan.GreenScan:
+    """A scan with weights far beyond those of training."""
+    torch.manual_seed(seed)
+    made = green_scan.GreenScan(6, 5, 2, 4, 10.0).double()
+    for weight in (made.raw, made.U, made.select.weight, made.select.bias):
+        weight.data = 3.0 * torch.randn_like(weight)
+    return made
+
+
+def green_sums(made: green_scan.GreenScan, gap: Tensor, shrunk: bool = True) -> tuple[float, float]:
+    """The largest Green sum of a scan over maturities, and the norm of its input map."""
+    L, d = gap.numel(), made.enter.weight.shape[1]
+    one = torch.eye(d, dtype=torch.float64)[:, None].expand(d, L, d)
+    context = torch.randn(1, L, 4, dtype=torch.float64).expand(d, L, 4)
+    seen = torch.ones(d, L, dtype=torch.bool)
+    step, drive = made.drive(green_scan.Path(one, gap.expand(d, L), context, seen))
+    inputs = drive.permute(1, 2, 0)  # (L, m, d)
+    if not shrunk:
+        inputs = inputs / step[0, :, None, None]
+    carry = torch.linalg.inv(torch.eye(5) - step[0, :, None, None] * made.dense())
+    largest = 0.0
+    for last in range(L):
+        product, found = torch.eye(5, dtype=torch.float64), 0.0
+        for s in range(last, -1, -1):
+            found += float(torch.linalg.matrix_norm(product @ inputs[s], 2))
+            product = product @ carry[s]
+        largest = max(largest, found)
+    return largest, float(torch.linalg.matrix_norm(made.enter.weight, 2))
+
+
+@pytest.mark.parametrize("seed", range(count(full=20, reduced=3)))
+@torch.no_grad()
+def test_the_green_sum_is_at_most_the_norm_of_the_input_map(seed: int) -> None:
+    made = loud_scan(seed)
+    for longest in (0.01, 0.3, 5.0):
+        gap = longest * torch.rand(1, 40, dtype=torch.float64)
+        found, bound = green_sums(made, gap)
+        assert 0.0 < found <= bound
+    # the control: inputs that do not shrink with the step
+    found, bound = green_sums(made, torch.full((1, 40), 0.01).double(), shrunk=False)
+    assert found > bound
+
+
+@pytest.mark.parametrize("seed", range(count(full=10, reduced=3)))
+@torch.no_grad()
+def test_no_pair_of_misfits_exceeds_the_constant(seed: int) -> None:
+    config = replace(SMALL, looks=1)
+    network = make_network(config, loud=20.0)
+    (look,) = network.stages()
+    rng = np.random.default_rng(seed)
+    look.direct.weight.data = torch.from_numpy(rng.normal(0.0, 0.1, look.direct.weight.shape))
+    task, _ = make_task(seed)
+
+    def largest_gain(move: Tensor) -> float:
+        moved = task._replace(first=task.first._replace(off=task.first.off + move))
+        both = (network(each).law.log_ratio for each in (task, moved))
+        one, two = both
+        return float((two - one).abs().max() / move.abs().max())
+
+    def bound() -> float:
+        weights = {name: weight.numpy() for name, weight in network.state_dict().items()}
+        found = lipschitz.constant(weights, config)
+        assert found is not None
+        return found
+
+    signs = (rng.choice([-1.0, 1.0], task.k.shape) for _ in range(30))
+    gains = [largest_gain(size * torch.from_numpy(sign)) for sign in signs for size in (1e-4, 0.1)]
+    assert 0.0 < max(gains) < bound()
+    # the control: without the state, and all heads one way, a third of the number is exceeded
+    look.last.weight.zero_()
+    look.direct.weight.abs_()
+    assert bound() / 3.0 < largest_gain(torch.full_like(task.k, 1e-4)) < bound()

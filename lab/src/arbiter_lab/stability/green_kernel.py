@@ -9,7 +9,7 @@ The generator being dissipative and ``‖B_s‖ ≤ bΔ_s``,
     Σ_s ‖G(T_ℓ, T_s)‖ ≤ b (1 + μΔ̄)/μ     (Green sum),
     ‖h_ℓ‖ ≤ b (1 + μΔ̄)/μ · sup_s ‖x_s‖     (bounded input, bounded output),
 
-and b is chosen so that the right-hand factor is ‖W‖ (docs/operator-architecture.md, theorem 6).
+and b is chosen so that the right-hand factor is ‖W‖ (docs/notebook/first-design.md, theorem 6).
 The kernel takes L² matrices: it is for looking at a scan and for bounds; the scan itself is linear.
 """
 

@@ -11,7 +11,7 @@ products, not the other way round, and what cancels in the linear part cancels i
 Near given quotes more is known: within a radius of them a unit's input stays in an interval, whose
 length follows from the same A and ρ, and the slopes of its activation in a shorter range. As the
 radius shrinks the bound goes to the size of the derivative there, but for what the measure's
-leaning adds (docs/operator-architecture.md, theorem 9).
+leaning adds (docs/notebook/first-design.md, theorem 9).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ that an interval has ends: the average of n uniform errors shrinks with √n, th
 intervals have in common with n. Expectation propagation keeps for every quote the Gaussian site
 ``(weight, centre)`` that has the moments of its interval under what all other quotes say (its
 cavity), all quotes at once. One round is within 2 % of the fixed point
-(docs/operator-architecture.md).
+(docs/notebook/operator.md).
 
 Mids may be far better than their spreads, or have Gaussian errors: of a few laws a mean is taken,
 each weighed by how well the quotes predict each other under it. How large the error is beside it

@@ -8,7 +8,7 @@ follows the quotes is not part of it, and where there is kriging neither is how 
 (the kriged smile, its standard errors, the slopes that the network starts from and what they miss):
 the constant is that of all that is trained.
 
-:func:`constant` holds for every such geometry. It composes (docs/operator-architecture.md,
+:func:`constant` holds for every such geometry. It composes (docs/notebook/first-design.md,
 theorem 8, has the proofs)
 
 * the gate: a head's value moves by at most √2, its slope by 1, a mean under the measure by one more

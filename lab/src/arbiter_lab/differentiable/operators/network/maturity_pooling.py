@@ -6,7 +6,7 @@ weighed by its nearness ``e^{−|Δ log T|/span}`` and by its precision: the inv
 head's mean, from the half-spreads, and less where the head is far from any quote. A slice with few
 or noisy quotes so borrows from the others, as much as the quotes' places and spreads call for and
 never for what they say: for given strikes pooling is linear, with rows of absolute sum √2 at most
-(docs/operator-architecture.md).
+(docs/notebook/first-design.md).
 """
 
 from __future__ import annotations

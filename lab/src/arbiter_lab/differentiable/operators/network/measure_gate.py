@@ -8,7 +8,7 @@ the strikes alone. Head 0 of the paper is *the* measure: a density over moneynes
 convex order training puts a price.
 
 How far a head's report moves when every quote moves by at most one: the value by √2, the slope by 1
-(docs/operator-architecture.md, theorem 4). The measure may lean on the quotes themselves, with
+(docs/notebook/first-design.md, theorem 4). The measure may lean on the quotes themselves, with
 a logarithmic rate of at most :data:`MAX_MEASURE_PULL`; a mean under it then moves by one, and by
 ``MAX_MEASURE_PULL·(largest value)`` more.
 
