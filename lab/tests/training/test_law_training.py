@@ -19,7 +19,7 @@ from arbiter_lab.training.law_route import MARTINGALE_TOLERANCE, LawLesson, LawR
 from arbiter_lab.training.law_trainer import LawHeldOut, LawTrainer, discretised
 from arbiter_lab.training.loop import Limits, train
 from arbiter_lab.training.martingale_test import martingale_test
-from arbiter_lab.training.settings import Settings
+from arbiter_lab.training.settings import LAW_ABLATIONS, Settings
 
 SMALL = Settings(
     model="law",
@@ -160,3 +160,26 @@ def test_held_out_measures_and_the_martingale_test(laws: Laws) -> None:
     assert martingale_test(*discretised(law, task.total.double()), task.seen, seed=3).passed
     off = Law(law.log_ratio, law.shift + 0.2 * torch.exp(task.total.double()))
     assert not martingale_test(*discretised(off, task.total.double()), task.seen, seed=3).passed
+
+
+@pytest.mark.parametrize("name", sorted(LAW_ABLATIONS))
+def test_every_ablation_is_of_the_law_and_differs(laws: Laws, name: str) -> None:
+    changed = SMALL.apply_ablation(name)
+    assert changed.ablation == name
+    assert replace(changed, ablation="") != SMALL
+    whole, less = LawTrainer(SMALL, laws), LawTrainer(changed, laws)
+    for trainer in (whole, less):
+        for _ in range(2):
+            trainer.step()
+    same = {n: w for n, w in less.weights().items() if n in whole.weights()}
+    shapes = {n: w.shape for n, w in whole.weights().items()}
+    assert {n: w.shape for n, w in less.weights().items()} != shapes or any(
+        bool((w != whole.weights()[n]).any()) for n, w in same.items()
+    )
+
+
+def test_an_ablation_of_the_first_design_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"ablation 'gate_off' of model 'law': give one of flat"):
+        SMALL.apply_ablation("gate_off")
+    with pytest.raises(ValueError, match=r"ablation 'no_scan' of model 'operator'"):
+        Settings().apply_ablation("no_scan")

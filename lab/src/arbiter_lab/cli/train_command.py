@@ -42,8 +42,9 @@ def train(  # noqa: PLR0913, PLR0917 - one parameter per option
     ablate: Annotated[
         str | None,
         typer.Option(
-            help="Take one part away: gate_off, rank_half, guard_off, causal_only, no_vix, icnn, "
-            "no_qalign or mfm; or put representer in."
+            help="Take one part away. Of law: flat_reading, no_scan, causal_only, rank_half, "
+            "guard_off, no_qalign or no_duals. Of operator: gate_off, rank_half, guard_off, "
+            "causal_only, no_vix, icnn, no_qalign or mfm; or put representer in."
         ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,

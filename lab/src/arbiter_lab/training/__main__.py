@@ -16,7 +16,7 @@ from pathlib import Path
 from arbiter.operators.checkpoint import CheckpointError
 from arbiter_lab.training.loop import Limits, train
 from arbiter_lab.training.run_folder import RUN_FILE, read_settings
-from arbiter_lab.training.settings import ABLATIONS, MODELS, Settings
+from arbiter_lab.training.settings import ABLATIONS, LAW_ABLATIONS, MODELS, Settings
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -66,7 +66,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--decay", type=int, help="of these, the last with a falling rate")
     parser.add_argument("--lr", type=float, help="rate, instead of the settings'")
     parser.add_argument("--model", choices=MODELS, help="the operator, or a baseline")
-    parser.add_argument("--ablate", choices=list(ABLATIONS), help="take one part away")
+    parser.add_argument(
+        "--ablate", choices=sorted({*ABLATIONS, *LAW_ABLATIONS}), help="take one part away"
+    )
     parser.add_argument("--seconds", type=float, default=float("inf"), help="end the leg by then")
     parser.add_argument("--leg-steps", type=float, default=float("inf"), help="steps of this leg")
     parser.add_argument("--pool", type=Path, help="folder of pools kept between runs")

@@ -267,10 +267,15 @@ class Settings:
         return cls.read(RECIPES / f"{name}.json")
 
     def apply_ablation(self, name: str) -> Settings:
-        """Return the settings without one part, named as in :data:`ABLATIONS`."""
-        if name not in ABLATIONS:
-            raise ValueError(f"ablation {name!r}: give one of {', '.join(ABLATIONS)}")
-        return replace(ABLATIONS[name](self), ablation=name)
+        """Return the settings without one part, named as in :data:`ABLATIONS`.
+
+        Those of the law network are :data:`LAW_ABLATIONS`.
+        """
+        known = LAW_ABLATIONS if self.model == "law" else ABLATIONS
+        if name not in known:
+            told = f"ablation {name!r} of model {self.model!r}"
+            raise ValueError(f"{told}: give one of {', '.join(known)}")
+        return replace(known[name](self), ablation=name)
 
     def require_same_training(self, before: Settings) -> None:
         """Refuse to resume a run with other settings of the training.
@@ -340,6 +345,28 @@ ABLATIONS: dict[str, Callable[[Settings], Settings]] = {
     "representer": _change_config(representer=True),
 }
 """What can be taken away, by name; and the representer, which is off by default, put in."""
+
+
+def _change_law(**changes: Any) -> Callable[[Settings], Settings]:
+    return lambda settings: replace(settings, law=replace(settings.law, **changes))
+
+
+def _change_variant(**changes: Any) -> Callable[[Settings], Settings]:
+    return lambda settings: replace(settings, variant=replace(settings.variant, **changes))
+
+
+LAW_ABLATIONS: dict[str, Callable[[Settings], Settings]] = {
+    "flat_reading": _change_variant(flat=True),
+    "no_scan": _change_variant(scans=0),
+    "causal_only": _change_variant(scans=1),
+    "rank_half": lambda settings: _change_law(
+        state=max(1, settings.law.state // 2), rank=max(1, settings.law.rank // 2)
+    )(settings),
+    "guard_off": _change_variant(guard=False),
+    "no_qalign": _change_variant(align=False),
+    "no_duals": lambda settings: replace(settings, duals="none"),
+}
+"""The same of the law network."""
 
 
 def _as_tuples(value: Any) -> Any:
