@@ -152,6 +152,8 @@ class Arm:
         self.rate, self.count = (torch.zeros((), device=where) for _ in range(2))
         self.dual_rate = settings.dual_lr
         self.stream = torch.cuda.Stream() if device == "cuda" else None
+        # recordings of an arm never run at once, and share their memory
+        self.pool = torch.cuda.graph_pool_handle() if device == "cuda" else None
         self.recordings: dict[int, Callable[..., None]] = {}
 
     def learn(self, *tensors: Tensor) -> None:
@@ -190,7 +192,7 @@ class Arm:
             self.learn(*lesson)
             return
         if kind not in self.recordings:
-            self.recordings[kind] = _record(self.learn, lesson, self.stream)
+            self.recordings[kind] = _record(self.learn, lesson, self.stream, self.pool)
         self.stream.wait_stream(torch.cuda.default_stream())
         with torch.cuda.stream(self.stream):
             self.recordings[kind](*lesson)
@@ -206,7 +208,10 @@ class Arm:
 
 
 def _record(
-    learn: Callable[..., None], example: Sequence[Tensor], stream: torch.cuda.Stream
+    learn: Callable[..., None],
+    example: Sequence[Tensor],
+    stream: torch.cuda.Stream,
+    pool: tuple[int, int] | None,
 ) -> Callable[..., None]:
     """A recording on a stream of its own: cuBLAS has one workspace a stream, and two recordings of
     one stream that run at once overwrite each other's sums."""
@@ -217,7 +222,7 @@ def _record(
             learn(*inputs)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
+    with torch.cuda.graph(graph, pool=pool, stream=stream):
         learn(*inputs)
 
     def replay(*given: Tensor) -> None:
