@@ -38,6 +38,7 @@ def plain_traits(seen: ObservedChains) -> dict[str, float]:
         "misfit_worst": float(np.quantile(size, 0.95)),
         "misfit_expiry": float(max(middles)) if middles else float(size.max()),
         "moved": float(seen.moved[0]),
+        "prior_misfit": float(seen.missed[0]),
     }
 
 
