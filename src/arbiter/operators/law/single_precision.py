@@ -22,13 +22,11 @@ _PER_LOG_2, _LOG_2_HIGH, _LOG_2_LOW = (
 
 
 @compiled
-def silu32(x: NDArray[np.float32]) -> None:
-    """``x/(1 + e^{−x})`` of rows, in place."""
-    for i in range(len(x)):
-        row = x[i]
-        for j in range(row.size):
-            t = exp32(-abs(row[j]))
-            row[j] *= (_ONE if row[j] > _ZERO else t) / (_ONE + t)
+def fill_silu(x: NDArray[np.float32]) -> None:
+    """``x/(1 + e^{−x})``, in place."""
+    for i in range(x.size):
+        t = exp32(-abs(x[i]))
+        x[i] *= (_ONE if x[i] > _ZERO else t) / (_ONE + t)
 
 
 @inlined
