@@ -2,8 +2,7 @@
 
 Shapes throughout the operator: B chains, L maturities of the longest of them, M = B·L slices, N
 quotes of all chains, H heads, n knots. Shorter chains have maturities without quotes after their
-own. Integrals over strikes are sums with the weights of :func:`trapezoid`, so that what a network
-makes of a smile does not depend on how many strikes it was quoted at.
+own.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ Flags = NDArray[np.bool_]
 
 # ratio of padded maturities, and of the last one to the listed
 PADDED_MATURITY_RATIO, MAX_PADDED_MATURITY_RATIO = 1.25, 100.0
-MIN_QUADRATURE_WEIGHT = 1e-6  # quadrature weight: no quote weighs zero
 # quotes in one pass, were every slice as long as the longest: 32 chains of 16 × 41
 _MAX_CELLS_PER_BATCH = 21_000
 
@@ -51,10 +49,6 @@ class QuoteRows(NamedTuple):
     def listed(self) -> Flags:
         """``(B, L)`` maturities with a quote."""
         return (self.ends[1:] > self.ends[:-1]).reshape(self.T.shape)
-
-    def sum_slices(self, values: Array) -> Array:
-        """``(M,)`` sums of numbers ``(N,)`` over the quotes of each slice."""
-        return np.bincount(self.row, values, self.ends.size - 1).astype(np.float64, copy=False)
 
 
 class ImpliedVolatilities(NamedTuple):
@@ -131,17 +125,3 @@ def batches(chains: Sequence[Quotes]) -> list[list[int]]:
             deep, wide = sizes[i]
         found[-1].append(i)
     return found
-
-
-def trapezoid(at: Array, row: Indices) -> Array:
-    """Quadrature weights ``(N,)`` on points that increase in every slice.
-
-    Inside, the trapezoidal rule: half the distance between the neighbours. An end stands for the
-    line beyond it too and weighs its whole gap, so that a sum over points is the trapezoidal rule
-    plus half a gap at each end: of second order for what vanishes at the ends, else of first. A
-    single point weighs one.
-    """
-    gap = np.where(row[1:] == row[:-1], np.diff(at), np.nan)
-    left, right = np.append(np.nan, gap), np.append(gap, np.nan)
-    both = 0.5 * (np.where(np.isnan(left), right, left) + np.where(np.isnan(right), left, right))
-    return np.where(np.isnan(both), 1.0, np.maximum(both, MIN_QUADRATURE_WEIGHT))

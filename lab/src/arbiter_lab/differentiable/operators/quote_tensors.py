@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from arbiter.operators.quote_rows import MIN_QUADRATURE_WEIGHT, ImpliedVolatilities, pad_maturities
+from arbiter.operators.quote_rows import ImpliedVolatilities, pad_maturities
 
 if TYPE_CHECKING:  # tensors alone need no tables
     from arbiter.quotes import Quotes
 
 # what padding holds: it is multiplied by zero
 _PADDING_VOLATILITY, _PADDING_HALF_SPREAD = 0.2, 0.01
+MIN_QUADRATURE_WEIGHT = 1e-6  # no quote weighs zero
 
 
 class Ragged(NamedTuple):
