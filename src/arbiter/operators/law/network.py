@@ -23,9 +23,6 @@ from arbiter.operators.law.config import (
     BASE_GAIN,
     DIRECTIONS,
     HALF_SETTLED_ERROR,
-    MAX_SIZE,
-    RESIDUAL_GAIN,
-    SHIFT_GAIN,
     SILU,
     LawConfig,
 )
@@ -33,6 +30,7 @@ from arbiter.operators.law.green_scan import GreenScans, Walk
 from arbiter.operators.law.proposal import Law, integrate_laws, price_law, prior_law
 from arbiter.operators.law.reading import Heads, Reading, law_vega, misfit
 from arbiter.operators.law.single_precision import fill_silu
+from arbiter.operators.law.views import fill_geometry, fill_shifts, fill_views
 from arbiter.operators.law.weights import Weights, select_weights
 from arbiter.operators.matrix_products import LinearMap, Rough
 from arbiter.operators.prior.gaussian_process import Kriged
@@ -104,21 +102,10 @@ class Geometry:
     def __call__(self, task: LawTask, reading: Reading, walk: Walk) -> Rough:
         """``(B, L, c)`` of each slice among its neighbours."""
         chain, prior = task.chain, task.prior
-        count = np.diff(chain.quotes.ends)
-        slices = [
-            0.5 * (chain.total.ravel() + 2.5),
-            chain.gap.ravel(),
-            0.4 * np.log(count + 1.0) - 1.0,
-            count > 0,
-        ]
-        told = [0.5 * (prior.doubt + 6.0), np.clip(prior.smile, -MAX_SIZE, MAX_SIZE)]
-        parts = [
-            2.0 * reading.mass - 1.0,
-            0.4 * np.log(reading.noise) + 2.0,
-            *(part.reshape(count.size, -1) for part in told),
-            np.stack(slices, 1),
-        ]
-        own = silu(self.own(np.concatenate(parts, 1, dtype=np.float32)))
+        known = np.empty((len(reading.mass), len(self.own.weight)), np.float32)
+        slices = (chain.quotes.ends, chain.total, chain.gap)
+        fill_geometry(reading, slices, (prior.doubt, prior.smile), known)
+        own = silu(self.own(known))
         own = (silu(self.mix(own)) + own).reshape(*walk.seen.shape, -1)
         states = self.carry(own, np.tanh(self.select(own)), walk)
         return np.asarray(own + silu(self.join(np.concatenate([own, states], -1))))
@@ -147,7 +134,7 @@ class Look:
         last = np.concatenate([weights["last.weight"], weights["free_shift.weight"]])
         self.last = LinearMap.from_weight(last.astype(np.float32))
         self.tilt = weights["tilt"].astype(np.float64)
-        self.tilt_of_prior = weights["tilt_of_prior.weight"].astype(np.float64)
+        self.tilt_of_prior = weights["tilt_of_prior.weight"].T.astype(np.float64, order="C")
         # all that takes the context in one map, the last ones by their hyperbolic tangents
         told = [(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in _TOLD]
         told += [(weights[f"{name}.weight"], weights[f"{name}.bias"] + 1.0) for name in _GAINS]
@@ -175,15 +162,10 @@ class Look:
         bounded = told[..., self.parts[len(_TOLD)].start :]
         np.tanh(bounded, out=bounded)
         parts = (told[..., own] for own in self.parts)
-        enter_bias, up_bias, base, entering, direct, leaning, _ = parts
-        leaned = np.clip(start, -MAX_SIZE, MAX_SIZE)
-        said = reading.said.reshape(*walk.seen.shape, -1)
-        view = np.concatenate(
-            [RESIDUAL_GAIN * said, RESIDUAL_GAIN * (law.log_ratio - start), leaned],
-            -1,
-            dtype=np.float32,
-        )
-        x = self.enter(view * entering)
+        enter_bias, up_bias, base, _, _, leaning, _ = parts
+        views = np.empty((2, *walk.seen.shape, len(self.enter.weight)), np.float32)
+        fill_views(reading.said, law.log_ratio, start, told[..., self.parts[3].start :], views)
+        x = self.enter(views[0])
         x += enter_bias
         x = silu(x)
         x *= walk.seen[..., None]
@@ -192,16 +174,13 @@ class Look:
         mixed += up_bias
         v += self.down(silu(mixed))
         change = self.last(v)
-        written = change[..., :-1] + self.direct(view * direct) + np.float32(BASE_GAIN) * base
+        written = change[..., :-1] + self.direct(views[1]) + np.float32(BASE_GAIN) * base
         after = slope_head.bounded(law.log_ratio + share * written, start)
         # what that does to the mean, as far as it was learned
-        level = np.exp(task.chain.total)[..., None]
-        moved = np.exp(after) - np.exp(law.log_ratio)
-        tilt = self.tilt * (1.0 + 0.5 * leaning)
-        tilt = tilt + np.einsum("blm,nm->bln", leaned, self.tilt_of_prior) * level
-        free = change[..., -1] * share.mean(-1)
-        delta = SHIFT_GAIN * free - (tilt * moved).sum(-1)
-        return Law(after, law.shift + level[..., 0] * delta)
+        shift = np.empty_like(law.shift)
+        laws = (law.log_ratio, law.shift, start, after, task.chain.total)
+        fill_shifts(laws, share, change, leaning, (self.tilt, self.tilt_of_prior), shift)
+        return Law(after, shift)
 
 
 _TOLD, _GAINS = ("enter_bias", "up_bias", "base"), ("gains", "direct_gains")

@@ -16,16 +16,16 @@ from arbiter.conventions import Array, Indices
 
 def add_products(left: Array, right: Array, out: Array) -> None:
     """Add the upper halves of ``AᵀB``, ``(S, n, m)``, of ``(S, r, ≥n)`` and ``(S, r, m)``."""
-    _sweep(left, right, out, False)
+    sweep(left, right, out, False)
 
 
 def factorise(P: Array) -> None:
     """Cholesky's factors of ``(S, n, n)``, in place; columns beside are solved for under ``Uᵀ``."""
-    _sweep(P, P, P, True)
+    sweep(P, P, P, True)
 
 
 @compiled
-def _sweep(left: Array, right: Array, out: Array, factors: bool) -> None:
+def sweep(left: Array, right: Array, out: Array, factors: bool) -> None:
     """Four rows after four: products are added, or those of the rows above taken off."""
     (S, n, _), whole, sign = out.shape, left.shape[1], -1.0 if factors else 1.0
     for each in range(S):
