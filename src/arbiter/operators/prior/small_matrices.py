@@ -26,10 +26,7 @@ def factorise(P: Array) -> None:
 
 @compiled
 def sweep(left: Array, right: Array, out: Array, factors: bool) -> None:
-    """Four rows after four: products are added, or those of the rows above taken off.
-
-    What :func:`add_products` and :func:`factorise` do, for compiled loops to call.
-    """
+    """Four rows after four: products are added, or those of the rows above taken off."""
     (S, n, _), whole, sign = out.shape, left.shape[1], -1.0 if factors else 1.0
     for each in range(S):
         A, B, C = left[each], right[each], out[each]

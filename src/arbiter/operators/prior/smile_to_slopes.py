@@ -24,7 +24,7 @@ import numpy as np
 
 from arbiter.compiled import compiled
 from arbiter.conventions import Array
-from arbiter.operators.prior.small_matrices import solve, sweep
+from arbiter.operators.prior.small_matrices import add_products, factorise, solve
 from arbiter.operators.slope_head import KNOTS
 from arbiter.pricing.elementary import exp
 from arbiter.pricing.normal import INV_ROOT_2PI, cdf, quantile
@@ -96,11 +96,17 @@ def log_slopes(u: Array, places: Places, level: Array) -> Array:
         places: Theirs.
         level: ``(M,)`` ``σ√T``.
     """
-    M, size = len(u), len(places.bend)
+    (M, H), size = u.shape, len(places.bend)
     x, mean = coordinates(u, places, level), np.empty((M, size))
     _average_secants(x, places.z, mean)
-    found = np.empty((M, size))
-    _fill_corrections(x, u, places.z, mean, places.bend, found)
+    rows = np.empty((M, H, size + 1))
+    _fill_rows(x, u, places.z, mean, rows)
+    system = np.zeros((M, size, size + 1))
+    system[:, :, :size] = places.bend
+    add_products(rows, rows, system)
+    found = system[:, :, size].copy()
+    factorise(system)
+    solve(system, found)
     corrected = np.clip(found[:, :-1], MIN_RELATIVE_CORRECTION, MAX_RELATIVE_CORRECTION)
     return np.log(mean[:, :-1] * (1.0 + corrected))
 
@@ -177,18 +183,16 @@ def _average_secants(x: Array, z: Array, mean: Array) -> None:
 
 
 @compiled
-def _fill_corrections(
-    x: Array, u: Array, z: Array, mean: Array, bend: Array, found: Array
-) -> None:
-    """Least squares of what corrections of the slopes, and of zero, move every place.
+def _fill_rows(x: Array, u: Array, z: Array, mean: Array, rows: Array) -> None:
+    """Of every place what corrections of the slopes, and of zero, move it, and how far it is off.
 
-    A row is that of a place, and how far it is off, by the root of its weight.
+    Each by the root of its weight.
     """
     (M, H), size = x.shape, mean.shape[1]
-    n, system, rows = size - 1, np.empty((1, size, size + 1)), np.empty((1, H, size + 1))
+    n = size - 1
     for each in range(M):
         for i in range(H):
-            at, row = x[each, i], rows[0, i]
+            at, row = x[each, i], rows[each, i]
             low, high = x[each, max(i - 1, 0)], x[each, min(i + 1, H - 1)]
             wide = high - low if i == 0 or i == H - 1 else 0.5 * (high - low)
             root = math.sqrt(wide) * math.exp(-u[each, i]) / (1.0 + (at / CORE_COORDINATE) ** 2)
@@ -209,12 +213,3 @@ def _fill_corrections(
             for j in range(size):
                 row[j] *= root
             row[n], row[size] = root, root * (z[i] - (even + odd))
-        for i in range(size):
-            for j in range(size):
-                system[0, i, j] = bend[i, j]
-            system[0, i, size] = 0.0
-        sweep(rows, rows, system, False)
-        for j in range(size):
-            found[each, j] = system[0, j, size]
-        sweep(system, system, system, True)
-        solve(system, found[each : each + 1])

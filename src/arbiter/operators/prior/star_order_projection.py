@@ -20,7 +20,7 @@ import numpy as np
 from arbiter.compiled import compiled
 from arbiter.conventions import Array
 from arbiter.operators import slope_head
-from arbiter.operators.prior.small_matrices import solve, sweep
+from arbiter.operators.prior.small_matrices import add_products, factorise, solve
 from arbiter.operators.prior.smile_to_slopes import log_slopes
 from arbiter.operators.prior.transport_prices import (
     DERIVATIVE_STRIDE,
@@ -107,12 +107,15 @@ class QuadraticModels(NamedTuple):
 def _build_models(g: Array, laid: LaidTransports, priced: PricedSmile) -> QuadraticModels:
     (B, L, n), tables, off = g.shape, priced.tables, miss_smile(laid, priced)
     M, W, H = B * L, len(tables.cost), off.shape[2]
-    scale = np.zeros((M, W))
+    steep, system, scale = np.empty((M, H, W)), np.empty((M, W, W)), np.zeros((M, W))
     scale[:, :n] = -np.exp(g + priced.total[..., None]).reshape(M, n)
     smiles = (off.reshape(M, H), priced.trust.reshape(M, H), priced.elasticity.reshape(M, H))
-    found = QuadraticModels(np.empty((M, W, W)), np.empty((M, n)), np.empty((M, n)))
-    known = (tables.coarse, tables.cost, priced.seen.ravel())
-    _fill_models(laid, smiles, scale, known, found)
+    found, seen = QuadraticModels(system, np.empty((M, n)), np.empty((M, n))), priced.seen.ravel()
+    _fill_models(laid, smiles, scale, (tables.coarse, tables.cost, seen), steep, found)
+    add_products(steep, steep, system)
+    found.target[...] = system[:, :n, n]
+    system[:, :n, n], system[:, n, n] = 0.0, 1.0
+    factorise(system)
     return found
 
 
@@ -122,21 +125,22 @@ def _fill_models(
     smiles: tuple[Array, Array, Array],
     scale: Array,
     known: tuple[Array, Array, Flags],
+    steep: Array,
     found: QuadraticModels,
 ) -> None:
-    """Products of derivatives of weighted misses to log-slopes, and what holds slopes together.
+    """Derivatives of weighted misses to log-slopes, and what holds slopes together.
 
     Args:
         laid: The transports. For a step their quadrature may be coarser.
         smiles: Misses, weights of their squares, and elasticities, ``(M, H)`` each.
         scale: ``(M, W)`` minus the slopes.
         known: Hats, costs, and ``(M,)`` where anything is quoted.
-        found: Takes the models.
+        steep: ``(M, H, W)`` takes derivatives, and misses in the column after the last knot.
+        found: Takes weights, and the curvature but for the products of derivatives.
     """
     (off, trust, elasticity), (coarse, cost, seen) = smiles, known
     (few, W), (M, n) = coarse.shape, found.weight.shape
     below, sums, upto, square = np.empty((few, W)), np.empty(W), np.empty(few), np.empty(W)
-    steep = np.zeros((off.shape[1] + 4, W))  # with misses in the column after the last knot
     for each in range(M):
         mass, factor = 0.0, scale[each]
         for j in range(W):
@@ -153,15 +157,12 @@ def _fill_models(
                 sums[j] += moved
             upto[i] = mass + 0.5 * own
             mass += own
-        known_of_all, missed, count = 0.0, 0.0, 0
+        known_of_all = missed = 0.0
         for h in range(off.shape[1]):
-            miss, out = off[each, h], steep[count]
+            miss, out = off[each, h], steep[each, h]
             weight = trust[each, h] / (1.0 + (miss / ROBUST_LOSS_MISS) ** 2)
             known_of_all += weight
-            if weight == 0.0:
-                continue
             missed += weight * miss * miss
-            count += 1
             # prices that say nothing weigh nothing: only that they must not overflow
             price, root = max(laid.price[each, h], MIN_INFORMATIVE_PRICE), math.sqrt(weight)
             by = root / (price * elasticity[each, h])
@@ -187,14 +188,6 @@ def _fill_models(
             alone = (square[j] + MIN_WEIGHT_SHARE * most) * seen[each]
             found.weight[each, j] = alone
             found.factor[each, j, j] += ADMM_PENALTY * alone
-        system, rows = found.factor[each : each + 1], count + -count % 4
-        steep[count:rows] = 0.0
-        told = steep[:rows].reshape(1, rows, W)
-        sweep(told, told, system, False)
-        for j in range(n):
-            found.target[each, j], system[0, j, n] = system[0, j, n], 0.0
-        system[0, n, n] = 1.0
-        sweep(system, system, system, True)
 
 
 def _take_step(g: Array, model: QuadraticModels, force: Array, clock: Array) -> Array:
