@@ -183,9 +183,10 @@ def _fill_heights(precision: Array, scales: Array, height: Array) -> None:
     n, wide = precision.shape
     system = np.empty((1, n, wide))
     for each in range(scales.size):
-        system[0] = precision
-        for j in range(n):
-            system[0, j, j] += scales[each] ** -2.0
+        for i in range(n):
+            for j in range(wide):
+                system[0, i, j] = precision[i, j]
+            system[0, i, i] += scales[each] ** -2.0
         sweep(system, system, system, True)
         explained = 0.0
         height[each] = -n * math.log(scales[each])

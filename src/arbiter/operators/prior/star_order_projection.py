@@ -195,51 +195,23 @@ def _take_step(g: Array, model: QuadraticModels, force: Array, clock: Array) -> 
 
     ADMM's ``force`` is moved in place.
     """
-    moved = np.empty_like(g)
-    _fill_step(g, model, force, clock, moved)
-    return moved
-
-
-@compiled
-def _fill_step(
-    g: Array, model: QuadraticModels, force: Array, clock: Array, moved: Array
-) -> None:
-    (B, L, n), W = g.shape, model.factor.shape[2]
-    start, ordered, x = np.empty((1, L, n)), np.empty((1, L, n)), np.empty((L, W))
-    weight = np.empty((1, L, n))
-    for i in range(B):
-        own, here, dual, times = slice(i * L, (i + 1) * L), g[i], force[i], clock[i : i + 1]
-        target, pull = model.target[own], weight[0]
-        pull[...] = model.weight[own]
-        order_along_maturity(g[i : i + 1], times, weight, start)
-        ordered[...] = start
-        for _ in range(ADMM_STEPS):
-            for each in range(L):
-                for j in range(n):
-                    back = ordered[0, each, j] - dual[each, j] - here[each, j]
-                    x[each, j] = target[each, j] + ADMM_PENALTY * pull[each, j] * back
-                for j in range(n, W):
-                    x[each, j] = 0.0
-            solve(model.factor[own], x)
-            for each in range(L):
-                for j in range(n):
-                    ahead = here[each, j] + x[each, j] - ordered[0, each, j]
-                    dual[each, j] += ordered[0, each, j] + ADMM_RELAXATION * ahead
-            order_along_maturity(force[i : i + 1], times, weight, ordered)
-            for each in range(L):
-                for j in range(n):
-                    dual[each, j] -= ordered[0, each, j]
-        # between two that are in order all are: the whole chain takes the same share of the step
-        longest = MAX_LOG_SLOPE_STEP
-        for each in range(L):
-            for j in range(n):
-                longest = max(longest, abs(ordered[0, each, j] - start[0, each, j]))
-        for each in range(L):
-            for j in range(n):
-                move = ordered[0, each, j] - start[0, each, j]
-                at = start[0, each, j] + move * (MAX_LOG_SLOPE_STEP / longest)
-                at = slope_head.MIN_LOG_RATIO if at < slope_head.MIN_LOG_RATIO else at
-                moved[i, each, j] = slope_head.MAX_LOG_RATIO if at > slope_head.MAX_LOG_RATIO else at
+    n, weight, target = g.shape[2], model.weight.reshape(g.shape), model.target.reshape(g.shape)
+    start, ordered, x = np.empty_like(g), np.empty_like(g), np.zeros(model.factor.shape[:2])
+    order_along_maturity(g, clock, weight, start)
+    ordered[...], pull = start, ADMM_PENALTY * weight
+    for _ in range(ADMM_STEPS):
+        x[:, :n] = (target + pull * (ordered - force - g)).reshape(-1, n)
+        x[:, n:] = 0.0
+        solve(model.factor, x)
+        step = x[:, :n].reshape(g.shape)
+        force += ordered + ADMM_RELAXATION * (g + step - ordered)
+        order_along_maturity(force, clock, weight, ordered)
+        force -= ordered
+    # between two that are in order all are: the whole chain takes the same share of the step
+    move = ordered - start
+    longest = np.maximum(np.abs(move).max((1, 2), keepdims=True), MAX_LOG_SLOPE_STEP)
+    moved = start + move * (MAX_LOG_SLOPE_STEP / longest)
+    return np.asarray(np.clip(moved, slope_head.MIN_LOG_RATIO, slope_head.MAX_LOG_RATIO))
 
 
 @compiled
