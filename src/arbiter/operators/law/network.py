@@ -225,7 +225,7 @@ class LawNetwork:
     def errors(self, prior: Kriged) -> Array:
         """``(B, L, n)`` what the prior's log-volatility may be off at the strikes of the knots."""
         error = np.sqrt(np.exp(2.0 * prior.doubt) + prior.miss**2)
-        return np.einsum("blh,nh->bln", error, self.hats)  # by one thread
+        return np.asarray(np.einsum("blh,nh->bln", error, self.hats))  # by one thread
 
 
 def at_knots(place: Array) -> Array:

@@ -145,7 +145,7 @@ def _fill_levels_along_maturity(
     for i in range(B):
         begin, begun, left = i * L, False, False
         for j in range(L):
-            # a slice quoted far from the money alone is doubted, and still all that a chain may have
+            # a slice quoted far from the money is doubted, and still all that a chain may have
             listed = ends[begin + j + 1] > ends[begin + j]
             weight[j] = 1.0 / (doubt[i, j] + MIN_ATM_LOG_IV_ERROR**2) if listed else 0.0
             gap[i, j] = log_T[i, j] - log_T[i, j - 1] if begun else 1.0

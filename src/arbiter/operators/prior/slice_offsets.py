@@ -187,7 +187,7 @@ def _fill_heights(precision: Array, scales: Array, height: Array) -> None:
             for j in range(wide):
                 system[0, i, j] = precision[i, j]
             system[0, i, i] += scales[each] ** -2.0
-        sweep(system, system, system, True)
+        sweep(system, system, system, -1.0)
         explained = 0.0
         height[each] = -n * math.log(scales[each])
         for j in range(n):

@@ -119,9 +119,7 @@ def coordinates(u: Array, places: Places, level: Array) -> Array:
 
 
 @compiled
-def _fill_coordinates(
-    u: Array, places: tuple[Array, Array, Array], level: Array, x: Array
-) -> None:
+def _fill_coordinates(u: Array, places: tuple[Array, Array, Array], level: Array, x: Array) -> None:
     """Coordinates, row by row; of what is no number none comes."""
     (M, H), (zeta, z, steep), money = u.shape, places, 0
     grown, lean, side, rising = np.empty(H), np.empty(H), np.empty(H), np.empty(H)
