@@ -169,8 +169,10 @@ def _fill_traits(
             for i in range(begin, end):
                 z[i], u[i] = seen.k[i] * per, math.log(seen.iv[i]) - base
                 size[each, i - begin] = abs(seen.miss[i])
-            by_slice[0, each], by_slice[1, each], near = _span(z[begin:end])
-            by_slice[2, each] = _skew(z[begin:end], u[begin:end])
+            low, high, near, skew, mass, mean = _measure_slice(
+                z[begin:end], u[begin:end], seen.miss[begin:end], seen.spread[begin:end]
+            )
+            by_slice[0, each], by_slice[1, each], by_slice[2, each] = low, high, skew
             _fill_kinks(z[begin:end], u[begin:end], seen.spread[begin:end], kinks[begin:end])
             fewest, far = min(fewest, end - begin), max(far, near)
             if each > first:
@@ -179,7 +181,6 @@ def _fill_traits(
                 steep = max(steep, turn / max(gap, _MIN_LOG_MATURITY_GAP))
                 widest = max(widest, gap)
             # how far an expiry is missed by more than its neighbours, over what spreads allow
-            mass, mean = _average_miss(z[begin:end], seen.miss[begin:end], seen.spread[begin:end])
             if mass > 0.0:
                 at[some], level[some], noise[some] = log_T, mean, 1.0 / mass + _MIN_EXPIRY_ERROR**2
                 some += 1
@@ -195,28 +196,32 @@ def _fill_traits(
 
 
 @inlined
-def _span(z: Array) -> tuple[float, float, float]:
-    """Lowest and highest deviation, and the distance from the money of the nearest."""
-    low, high, near = z[0], z[0], abs(z[0])
-    for i in range(1, z.size):
-        low, high, near = min(low, z[i]), max(high, z[i]), min(near, abs(z[i]))
-    return low, high, near
+def _measure_slice(
+    z: Array, u: Array, miss: Array, spread: Array
+) -> tuple[float, float, float, float, float, float]:
+    """Numbers of one expiry.
 
-
-@inlined
-def _skew(z: Array, u: Array) -> float:
-    """Slope of a local line of ``u = log(iv/σ)`` at the money."""
-    mass = first = second = mean = cross = 0.0
+    Lowest and highest deviation, and the distance from the money of the nearest; the slope of a
+    local line of ``u = log(iv/σ)`` at the money; the weight of the quotes near it, and their mean
+    miss of volatility.
+    """
+    low, high, nearest = z[0], z[0], abs(z[0])
+    mass = first = second = mean = cross = known = missed = 0.0
     for i in range(z.size):
+        low, high, nearest = min(low, z[i]), max(high, z[i]), min(nearest, abs(z[i]))
         w = math.exp(-0.5 * z[i] * z[i]) + _WING_WEIGHT / (1.0 + z[i] * z[i])
         mass += w
         first += w * z[i]
         second += w * z[i] * z[i]
         mean += w * u[i]
         cross += w * z[i] * u[i]
+        if abs(z[i]) < _MAX_MONEY_DEVIATIONS:
+            weight = 1.0 / (spread[i] ** 2 + domain.VOLATILITY_SOFTENING**2)
+            known += weight
+            missed += miss[i] * math.sqrt(weight)
     centre = first / mass
-    spread = max(second - centre * first, 0.0)
-    return (cross - centre * mean) / (spread + _SKEW_RIDGE * mass)
+    lean = max(second - centre * first, 0.0) + _SKEW_RIDGE * mass
+    return low, high, nearest, (cross - centre * mean) / lean, known, missed / known
 
 
 @inlined
@@ -232,18 +237,6 @@ def _fill_kinks(z: Array, u: Array, spread: Array, kinks: Array) -> None:
         around += (1.0 + left**2 + right**2) * domain.VOLATILITY_SOFTENING**2
         near = wide <= _MAX_NEIGHBOUR_DEVIATIONS
         kinks[i] = abs(off) / math.sqrt(around + bend**2) if near else math.inf
-
-
-@inlined
-def _average_miss(z: Array, miss: Array, spread: Array) -> tuple[float, float]:
-    """Weight of an expiry's quotes near the money, and their mean miss of volatility."""
-    mass = mean = 0.0
-    for i in range(z.size):
-        if abs(z[i]) < _MAX_MONEY_DEVIATIONS:
-            weight = 1.0 / (spread[i] ** 2 + domain.VOLATILITY_SOFTENING**2)
-            mass += weight
-            mean += miss[i] * math.sqrt(weight)
-    return mass, mean / mass
 
 
 def _quantile(ordered: Array, share: float) -> float:
