@@ -29,7 +29,7 @@ import numpy as np
 
 from arbiter.compiled import compiled
 from arbiter.conventions import Array, Indices
-from arbiter.operators.prior.small_matrices import add_products, diagonals, factorise, sweep
+from arbiter.operators.prior.small_matrices import add_products, diagonals, factorise
 
 OFFSET_DEVIATIONS = (3e-4, 3e-3, 0.012, 0.04)  # s, in log-volatility
 PRIOR_SCALES = (0.5, 1.0, 2.0, 4.0, 8.0)  # τ
@@ -173,27 +173,13 @@ def _evaluate(precision: Array, scales: tuple[float, ...]) -> Array:
 
     Half of what the side explains, less half the log-volume.
     """
-    height = np.empty(len(scales))
-    _fill_heights(precision, np.array(scales), height)
-    return height
-
-
-@compiled
-def _fill_heights(precision: Array, scales: Array, height: Array) -> None:
-    n, wide = precision.shape
-    system = np.empty((1, n, wide))
-    for each in range(scales.size):
-        for i in range(n):
-            for j in range(wide):
-                system[0, i, j] = precision[i, j]
-            system[0, i, i] += scales[each] ** -2.0
-        sweep(system, system, system, -1.0)
-        explained = 0.0
-        height[each] = -n * math.log(scales[each])
-        for j in range(n):
-            explained += system[0, j, n] ** 2
-            height[each] += math.log(system[0, j, j])
-        height[each] += 0.5 * explained
+    n, scale = len(precision), np.array(scales)
+    stack = np.repeat(precision[None], scale.size, 0)
+    diagonal = diagonals(stack)
+    diagonal += scale[:, None] ** -2.0
+    factorise(stack)
+    explained = 0.5 * (stack[:, :, n] ** 2).sum(1)
+    return np.asarray(explained + np.log(diagonal).sum(1) - n * np.log(scale))
 
 
 @compiled

@@ -16,22 +16,18 @@ from arbiter.conventions import Array, Indices
 
 def add_products(left: Array, right: Array, out: Array) -> None:
     """Add the upper halves of ``AᵀB``, ``(S, n, m)``, of ``(S, r, ≥n)`` and ``(S, r, m)``."""
-    sweep(left, right, out, 1.0)
+    _sweep(left, right, out, False)
 
 
 def factorise(P: Array) -> None:
     """Cholesky's factors of ``(S, n, n)``, in place; columns beside are solved for under ``Uᵀ``."""
-    sweep(P, P, P, -1.0)
+    _sweep(P, P, P, True)
 
 
 @compiled
-def sweep(left: Array, right: Array, out: Array, sign: float) -> None:
-    """Four rows after four: products are added, or with a sign of −1 factors made.
-
-    What :func:`add_products` and :func:`factorise` do, for compiled loops to call. A flag would be
-    another type there, and compiled once more.
-    """
-    (S, n, _), whole, factors = out.shape, left.shape[1], sign < 0.0
+def _sweep(left: Array, right: Array, out: Array, factors: bool) -> None:
+    """Four rows after four: products are added, or those of the rows above taken off."""
+    (S, n, _), whole, sign = out.shape, left.shape[1], -1.0 if factors else 1.0
     for each in range(S):
         A, B, C = left[each], right[each], out[each]
         for i in range(0, n, 4):
