@@ -20,7 +20,7 @@ import numpy as np
 from arbiter.conventions import Array
 from arbiter.operators.law.answer import answer
 from arbiter.operators.law.network import LawNetwork, LawTask
-from arbiter.operators.law.proposal import decode, price_law, prior_law
+from arbiter.operators.law.proposal import decode, integrate_laws, price_law, prior_law
 from arbiter.operators.law.reading import law_vega
 from arbiter.operators.pretrained import Operator
 from arbiter.operators.prior.gaussian_process import Kriged, kriged
@@ -51,7 +51,8 @@ def at_fixed_prior(network: LawNetwork, rows: QuoteRows) -> Respond:
     """Log-slopes of a chain whose misfits are moved, the prior held."""
     chain = scaled(rows)
     prior, _ = kriged(chain, network.places)
-    seen = price_law(prior_law(prior.start, chain.total), chain.total, rows.row, rows.k)
+    slices = integrate_laws(prior.start, chain.total)
+    seen = price_law(prior_law(prior.start, slices), slices, rows.row, rows.k)
     vega = law_vega(rows.k, seen.x, chain.total.ravel()[rows.row])
     mid = LawTask.from_chain(chain, prior).mid
 

@@ -192,4 +192,4 @@ def test_no_flag_moves_a_price(
     flagged = operator(quotes)
     assert flagged.result.monitors is worst
     assert flagged.slopes.tobytes() == plain.slopes.tobytes()
-    assert replace(flagged.result, monitors=None).path == plain.result.path
+    assert replace(flagged.result, watch=lambda: None).path == plain.result.path

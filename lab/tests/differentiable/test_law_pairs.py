@@ -144,7 +144,7 @@ def scans(seed: int, shift: float) -> Sides:
     carrier = green_scan.GreenScans(parts, np.float64)
     choice = context.numpy() @ carrier.select.T + carrier.select_bias
     walk = green_scan.Walk(np.stack([ours.gap, ours.ahead]), ours.quotes.listed)
-    states = carrier((1.0 + shift) * x.numpy(), choice, walk).reshape(3, 5, 2, 7)
+    states = carrier((1.0 + shift) * x.numpy(), np.tanh(choice), walk).reshape(3, 5, 2, 7)
     path = torch_scan.Path(x, theirs.gap, context, theirs.quoted.any(-1))
     wanted = torch_scan.scan([each.double() for each in made], path, theirs.ahead)
     return [states[:, :, way] @ carrier.vectors[way].T for way in range(2)], list(wanted)
@@ -221,9 +221,11 @@ def priced(seed: int, shift: float) -> Sides:
     quotes, total = task.ours.chain.quotes, task.ours.chain.total
     level = task.theirs.total.double()
     moved = law._replace(shift=law.shift + shift)
-    found = proposal.price_law(moved, total, quotes.row, quotes.k)
+    slices = proposal.integrate_laws(law.log_ratio, total)
+    found = proposal.price_law(moved, slices, quotes.row, quotes.k)
     wanted = torch_proposal.price_law(same, level, task.quotes.k)
-    begun = proposal.prior_law(law.log_ratio + shift, total)
+    start = law.log_ratio + shift
+    begun = proposal.prior_law(start, proposal.integrate_laws(start, total))
     first = torch_proposal.prior_law(same.log_ratio, level)
     return (
         [*found, proposal.martingale_defect(found.log_mean, total), *begun],

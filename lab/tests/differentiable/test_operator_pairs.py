@@ -39,8 +39,7 @@ def levels(seed: int, shift: float) -> Sides:
     quotes = sparse_chain(seed)
     theirs = torch_reference.scaled(quotes)
     ours = reference_volatility.scaled(to_rows(quotes._replace(iv=(1.0 + shift) * quotes.iv)))
-    places = ("zeta", "u", "noise")
-    slices = ("sigma", "total", "gap", "ahead")
+    places, slices = ("zeta", "u", "noise"), ("total", "gap", "ahead")
     return (
         [getattr(ours, name) for name in (*slices, *places)],
         [getattr(theirs, name) for name in slices]

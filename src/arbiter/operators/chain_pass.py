@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ import numpy as np
 from arbiter.conventions import Array
 from arbiter.inputs import freeze_array, freeze_info
 from arbiter.operators import domain
-from arbiter.operators.monitors import watch
+from arbiter.operators.monitors import Monitors, watch
 from arbiter.operators.operator_surface import PRIOR, OperatorResult, OperatorSurface
 from arbiter.operators.volatility_error import ErrorCalibration, HeadErrors
 from arbiter.quotes import Quotes
@@ -74,6 +75,12 @@ def plain_surface(knots: Array, quotes: Quotes, slopes: Array) -> Surface:
     return Surface(knots, quotes.maturities, b, ones, quotes.curve)
 
 
+def _watch_pass(quotes: Quotes, slopes: Array, level: Array, network: KnownNetwork) -> Monitors:
+    """The monitors of a pass, which no price depends on: a call does not wait for them."""
+    zeta = np.arcsinh(quotes.k * np.exp(-level)[quotes.expiry])
+    return watch(network.knots, slopes, zeta, quotes.expiry, quotes.maturities, network.rate)
+
+
 def build_surface(found: ChainPass, network: KnownNetwork) -> OperatorSurface:
     """The surface of a pass with its record; alarms of the domain are logged."""
     began, quotes = time.perf_counter(), found.quotes
@@ -87,15 +94,6 @@ def build_surface(found: ChainPass, network: KnownNetwork) -> OperatorSurface:
         "inside_domain": None if report is None else report.inside,
         "alarms": [] if report is None else [alarm.to_dict() for alarm in report.alarms],
     }
-    deviations = quotes.k * np.exp(-found.level)[quotes.expiry]
-    watched = watch(
-        network.knots,
-        found.slopes,
-        np.arcsinh(deviations),
-        quotes.expiry,
-        quotes.maturities,
-        network.rate,
-    )
     result = OperatorResult(
         model=network.model,
         lipschitz=network.lipschitz,
@@ -103,7 +101,7 @@ def build_surface(found: ChainPass, network: KnownNetwork) -> OperatorSurface:
         reference=freeze_array(np.exp(found.level) / np.sqrt(quotes.maturities)),
         traits=MappingProxyType(traits),
         share=found.share,
-        monitors=watched,
+        watch=partial(_watch_pass, quotes, found.slopes, found.level, network),
         seconds=found.seconds + time.perf_counter() - began,
     )
     if result.path == PRIOR:

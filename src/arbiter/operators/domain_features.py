@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from arbiter.compiled import compiled, inlined
 from arbiter.conventions import Array, Indices
 from arbiter.operators import domain
 from arbiter.pricing import black
@@ -111,107 +112,138 @@ def soften_price(k: Array, total: Array) -> Array:
 
 def _compute_traits(seen: ObservedChains, slices: Indices, quotes: Indices) -> Array:
     """``(C, …)`` in the order of :data:`arbiter.operators.domain.TRAITS`."""
-    expiry, log_T = seen.expiry, np.log(seen.T)
-    z = seen.k * np.exp(-seen.total)[expiry]
-    u = np.log(seen.iv) - (seen.total - 0.5 * log_T)[expiry]
-    starts = np.searchsorted(expiry, np.arange(seen.T.size))
-    count = np.diff(np.append(starts, z.size))
-    low, high = np.minimum.reduceat(z, starts), np.maximum.reduceat(z, starts)
-    nearest, size = np.minimum.reduceat(np.abs(z), starts), np.abs(seen.miss)
-    skew, last = _measure_skews(z, u, starts), slices[1:] - 1
-    line, level = _measure_kinks(expiry, z, u, seen.spread), _average_misses(seen, z, starts)
-    worst = _worst_expiry_misses(size, starts, slices)
+    starts = np.searchsorted(seen.expiry, np.arange(seen.T.size + 1))
+    count = np.diff(starts)
     found = np.empty((slices.size - 1, len(domain.TRAITS)))
-    found[:, 0], found[:, 1] = np.exp(seen.total[slices[:-1]]), np.exp(seen.total[last])
-    found[:, 3] = np.diff(slices)
+    found[:, 3], found[:, 16], found[:, 17] = np.diff(slices), seen.moved, seen.missed
+    by_slice, by_quote = np.empty((3, count.size)), np.empty((3, seen.k.size))
+    by_quote[0], by_quote[2] = seen.spread, np.abs(seen.miss)
+    size = np.full((count.size, count.max()), np.inf)
+    _fill_traits(seen, slices, starts, found, by_slice, by_quote[1], size)
+    size.sort(1)
+    median = size[np.arange(count.size), (count - 1) // 2]
+    worst = np.where(count >= _MIN_QUOTES_PER_EXPIRY, median, -np.inf)
     for chain, row in enumerate(found):
         own = slice(slices[chain], slices[chain + 1])
-        here = slice(quotes[chain], quotes[chain + 1])
-        row[2], row[4] = _compare_neighbours(log_T[own], seen.total[own])
-        row[5], row[8] = count[own].min(), nearest[own].max()
-        row[6], row[7] = _quantile(low[own], 0.5), _quantile(high[own], 0.5)
-        row[9], row[10] = _quantile(seen.spread[here], 0.5), _quantile(skew[own], 0.5)
-        row[11] = _quantile(line[here][~np.isnan(line[here])], _WORST_QUANTILE)
-        row[12] = _out_of_line(log_T[own], level[:, own])
-        row[13], row[14] = _quantile(size[here], 0.5), _quantile(size[here], _WORST_QUANTILE)
-        row[15] = size[here].max() if math.isnan(worst[chain]) else worst[chain]
-        row[16], row[17] = seen.moved[chain], seen.missed[chain]
+        low, high, skew = np.sort(by_slice[:, own])
+        row[6], row[7], row[10] = (_quantile(each, 0.5) for each in (low, high, skew))
+        spread, kinks, miss = np.sort(by_quote[:, quotes[chain] : quotes[chain + 1]])
+        row[9] = _quantile(spread, 0.5)
+        row[11] = _quantile(kinks[: kinks.searchsorted(np.inf)], _WORST_QUANTILE)
+        row[13], row[14] = _quantile(miss, 0.5), _quantile(miss, _WORST_QUANTILE)
+        most = worst[own].max()
+        row[15] = most if most >= 0.0 else miss[-1]
     return found
 
 
-def _compare_neighbours(log_T: Array, total: Array) -> tuple[float, float]:
-    """The steepest change of log-volatility between neighbouring expiries, and the widest gap."""
-    gap = np.diff(log_T)
-    turn = np.abs(np.diff(total) - 0.5 * gap) / np.maximum(gap, _MIN_LOG_MATURITY_GAP)
-    return float(turn.max(initial=0.0)), math.exp(gap.max(initial=0.0))
+@compiled
+def _fill_traits(
+    seen: ObservedChains,
+    slices: Indices,
+    starts: Indices,
+    found: Array,
+    by_slice: Array,
+    kinks: Array,
+    size: Array,
+) -> None:
+    """Traits that are no quantiles, and what the others are quantiles of.
+
+    Args:
+        seen: The chains.
+        slices: Where the maturities of each chain begin.
+        starts: Where the quotes of each maturity begin.
+        found: ``(C, …)`` traits.
+        by_slice: ``(3, L)`` lowest and highest strike in deviations, and slope at the money.
+        kinks: ``(m,)`` how far quotes lie from their neighbours' line, in half-spreads; infinite
+            without neighbours.
+        size: ``(L, …)`` sizes of the misses of each slice.
+    """
+    z, u = np.empty(seen.k.size), np.empty(seen.k.size)
+    level, noise, at = np.empty(seen.T.size), np.empty(seen.T.size), np.empty(seen.T.size)
+    for chain in range(slices.size - 1):
+        first, last = slices[chain], slices[chain + 1] - 1
+        fewest, far, steep, widest, off, some = seen.k.size, 0.0, 0.0, 0.0, 0.0, 0
+        for each in range(first, last + 1):
+            begin, end, log_T = starts[each], starts[each + 1], math.log(seen.T[each])
+            per, base = math.exp(-seen.total[each]), seen.total[each] - 0.5 * log_T
+            for i in range(begin, end):
+                z[i], u[i] = seen.k[i] * per, math.log(seen.iv[i]) - base
+                size[each, i - begin] = abs(seen.miss[i])
+            low, high, near, skew, mass, mean = _measure_slice(
+                z[begin:end], u[begin:end], seen.miss[begin:end], seen.spread[begin:end]
+            )
+            by_slice[0, each], by_slice[1, each], by_slice[2, each] = low, high, skew
+            _fill_kinks(z[begin:end], u[begin:end], seen.spread[begin:end], kinks[begin:end])
+            fewest, far = min(fewest, end - begin), max(far, near)
+            if each > first:
+                gap = log_T - math.log(seen.T[each - 1])
+                turn = abs(seen.total[each] - seen.total[each - 1] - 0.5 * gap)
+                steep = max(steep, turn / max(gap, _MIN_LOG_MATURITY_GAP))
+                widest = max(widest, gap)
+            # how far an expiry is missed by more than its neighbours, over what spreads allow
+            if mass > 0.0:
+                at[some], level[some], noise[some] = log_T, mean, 1.0 / mass + _MIN_EXPIRY_ERROR**2
+                some += 1
+        for j in range(1, some - 1):
+            right = (at[j] - at[j - 1]) / (at[j + 1] - at[j - 1])
+            left = 1.0 - right
+            known = noise[j] + left**2 * noise[j - 1] + right**2 * noise[j + 1]
+            beyond = level[j] - left * level[j - 1] - right * level[j + 1]
+            off = max(off, abs(beyond) / math.sqrt(known))
+        row = found[chain]
+        row[0], row[1] = math.exp(seen.total[first]), math.exp(seen.total[last])
+        row[2], row[4], row[5], row[8], row[12] = steep, math.exp(widest), fewest, far, off
 
 
-def _measure_skews(z: Array, u: Array, starts: Indices) -> Array:
-    """``(L,)`` slopes of local lines of ``u = log(iv/σ)`` at the money."""
-    w = np.exp(-0.5 * z * z) + _WING_WEIGHT / (1.0 + z * z)
-    sums = np.add.reduceat(np.stack([w, w * z, w * z * z, w * u, w * z * u]), starts, axis=1)
-    mass, first, second, mean, cross = sums
+@inlined
+def _measure_slice(
+    z: Array, u: Array, miss: Array, spread: Array
+) -> tuple[float, float, float, float, float, float]:
+    """Numbers of one expiry.
+
+    Lowest and highest deviation, and the distance from the money of the nearest; the slope of a
+    local line of ``u = log(iv/σ)`` at the money; the weight of the quotes near it, and their mean
+    miss of volatility.
+    """
+    low, high, nearest = z[0], z[0], abs(z[0])
+    mass = first = second = mean = cross = known = missed = 0.0
+    for i in range(z.size):
+        low, high, nearest = min(low, z[i]), max(high, z[i]), min(nearest, abs(z[i]))
+        w = math.exp(-0.5 * z[i] * z[i]) + _WING_WEIGHT / (1.0 + z[i] * z[i])
+        mass += w
+        first += w * z[i]
+        second += w * z[i] * z[i]
+        mean += w * u[i]
+        cross += w * z[i] * u[i]
+        if abs(z[i]) < _MAX_MONEY_DEVIATIONS:
+            weight = 1.0 / (spread[i] ** 2 + domain.VOLATILITY_SOFTENING**2)
+            known += weight
+            missed += miss[i] * math.sqrt(weight)
     centre = first / mass
-    spread = np.maximum(second - centre * first, 0.0)
-    return np.asarray((cross - centre * mean) / (spread + _SKEW_RIDGE * mass))
+    lean = max(second - centre * first, 0.0) + _SKEW_RIDGE * mass
+    return low, high, nearest, (cross - centre * mean) / lean, known, missed / known
 
 
-def _measure_kinks(expiry: Indices, z: Array, u: Array, spread: Array) -> Array:
-    """``(m,)`` how far quotes lie from their neighbours' line, in half-spreads; NaN without."""
-    found = np.full(z.size, np.nan)
-    wide, least = z[2:] - z[:-2], domain.VOLATILITY_SOFTENING**2
-    right = (z[1:-1] - z[:-2]) / np.maximum(wide, 1e-12)
-    left = 1.0 - right
-    off = u[1:-1] - left * u[:-2] - right * u[2:]
-    bend = 0.5 * _USUAL_CURVATURE * right * left * wide**2
-    noise = spread**2 + least
-    around = noise[1:-1] + left**2 * noise[:-2] + right**2 * noise[2:]
-    near = (expiry[2:] == expiry[:-2]) & (wide <= _MAX_NEIGHBOUR_DEVIATIONS)
-    found[1:-1] = np.where(near, np.abs(off) / np.sqrt(around + bend**2), np.nan)
-    return found
+@inlined
+def _fill_kinks(z: Array, u: Array, spread: Array, kinks: Array) -> None:
+    kinks[0] = kinks[-1] = math.inf
+    for i in range(1, z.size - 1):
+        wide = z[i + 1] - z[i - 1]
+        right = (z[i] - z[i - 1]) / max(wide, 1e-12)
+        left = 1.0 - right
+        off = u[i] - left * u[i - 1] - right * u[i + 1]
+        bend = 0.5 * _USUAL_CURVATURE * right * left * wide**2
+        around = spread[i] ** 2 + left**2 * spread[i - 1] ** 2 + right**2 * spread[i + 1] ** 2
+        around += (1.0 + left**2 + right**2) * domain.VOLATILITY_SOFTENING**2
+        near = wide <= _MAX_NEIGHBOUR_DEVIATIONS
+        kinks[i] = abs(off) / math.sqrt(around + bend**2) if near else math.inf
 
 
-def _average_misses(seen: ObservedChains, z: Array, starts: Indices) -> Array:
-    """``(2, L)`` mean miss of each expiry near the money, and its variance; NaN without quotes."""
-    weight = (np.abs(z) < _MAX_MONEY_DEVIATIONS) / (seen.spread**2 + domain.VOLATILITY_SOFTENING**2)
-    mass = np.add.reduceat(weight, starts)
-    mean = np.add.reduceat(seen.miss * np.sqrt(weight), starts)
-    per = np.divide(1.0, mass, out=np.full(mass.size, np.nan), where=mass > 0.0)
-    return np.stack([mean * per, per + _MIN_EXPIRY_ERROR**2])
-
-
-def _out_of_line(log_T: Array, missed: Array) -> float:
-    """How far an expiry is missed by more than its neighbours are, over what its spreads allow."""
-    some = ~np.isnan(missed[0])
-    at, (level, noise) = log_T[some], missed[:, some]
-    if at.size < 3:
+def _quantile(ordered: Array, share: float) -> float:
+    """A quantile of numbers in order, interpolated; 0 of none."""
+    if ordered.size == 0:
         return 0.0
-    right = (at[1:-1] - at[:-2]) / (at[2:] - at[:-2])
-    left = 1.0 - right
-    off = level[1:-1] - left * level[:-2] - right * level[2:]
-    known = noise[1:-1] + left**2 * noise[:-2] + right**2 * noise[2:]
-    return float((np.abs(off) / np.sqrt(known)).max())
-
-
-def _worst_expiry_misses(size: Array, starts: Indices, slices: Indices) -> Array:
-    """``(C,)`` median miss of the worst expiry; NaN where all have too few quotes."""
-    count = np.diff(np.append(starts, size.size))
-    place = np.arange(count.max())
-    ordered = np.full((count.size, place.size), np.inf)
-    ordered[place < count[:, None]] = size
-    ordered.sort(1)
-    median = ordered[np.arange(count.size), (count - 1) // 2]
-    known = np.where(count >= _MIN_QUOTES_PER_EXPIRY, median, -np.inf)
-    worst = np.maximum.reduceat(known, slices[:-1])
-    return np.where(worst >= 0.0, worst, np.nan)
-
-
-def _quantile(values: Array, share: float) -> float:
-    """A quantile, interpolated; 0 of none."""
-    if values.size == 0:
-        return 0.0
-    place = share * (values.size - 1)
+    place = share * (ordered.size - 1)
     low = int(place)
-    high = min(low + 1, values.size - 1)
-    some = np.partition(values, (low, high))
-    return float(some[low] + (place - low) * (some[high] - some[low]))
+    high = min(low + 1, ordered.size - 1)
+    return float(ordered[low] + (place - low) * (ordered[high] - ordered[low]))

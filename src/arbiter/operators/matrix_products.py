@@ -39,7 +39,7 @@ class LinearMap(NamedTuple):
         """``(…, N)`` of inputs ``(…, K)``."""
         out = np.empty((*x.shape[:-1], self.bias.size), x.dtype)
         rows = np.ascontiguousarray(x).reshape(-1, x.shape[-1])
-        _fill_product(rows, self.weight, self.bias, out.reshape(-1, self.bias.size))
+        fill_product(rows, self.weight, self.bias, out.reshape(-1, self.bias.size))
         return out
 
 
@@ -49,7 +49,8 @@ def multiply(x: Rough, weight: Rough) -> Rough:
 
 
 @compiled
-def _fill_product(x: Rough, weight: Rough, bias: Rough, out: Rough) -> None:
+def fill_product(x: Rough, weight: Rough, bias: Rough, out: Rough) -> None:
+    """The outputs ``(M, N)`` of a map of inputs ``(M, K)``."""
     (M, K), rows, terms = x.shape, len(x) - len(x) % 4, len(weight) - len(weight) % 4
     for i in range(M):
         p = out[i]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ class OperatorResult:
         traits: The numbers that the domain is judged by.
         share: Part of the network's change that is in the surface, from 0 for the prior alone to
             1 (:mod:`arbiter.operators.law.answer`). It is continuous in the quotes.
-        monitors: The paper's assumptions A1 to A4 on this surface; None in older files.
+        watch: What measures :attr:`monitors` when they are first asked for.
         seconds: Wall time; of a batch's pass its share.
         vix: How its VIX slices sit in the quotes on the VIX; None without any.
         warnings: What a reader of the surface should know, as sentences; each is logged as well.
@@ -56,7 +56,7 @@ class OperatorResult:
     reference: Array
     traits: Mapping[str, float]
     share: float
-    monitors: Monitors | None
+    watch: Callable[[], Monitors | None] = field(repr=False)
     seconds: float
     vix: VixResult | None = None
     warnings: tuple[str, ...] = ()
@@ -68,6 +68,11 @@ class OperatorResult:
         The name follows from :attr:`share` and moves no price.
         """
         return OPERATOR if self.share >= _MIN_OPERATOR_SHARE else PRIOR
+
+    @cached_property
+    def monitors(self) -> Monitors | None:
+        """The paper's assumptions A1 to A4 on this surface; None in older files."""
+        return self.watch()
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but arrays, traits and warnings, as plain values."""
@@ -158,7 +163,7 @@ class OperatorSurface(Surface):
             reference=freeze_array(arrays["reference"]),
             traits=read_traits(plain["traits"]),
             share=float(plain.get("share", 1.0)),  # files of earlier versions have neither
-            monitors=Monitors.from_dict(plain.get("monitors")),
+            watch=partial(Monitors.from_dict, plain.get("monitors")),
             seconds=0.0,
             vix=VixResult.from_stored(plain["vix"], arrays),
             warnings=tuple(str(sentence) for sentence in plain["warnings"]),

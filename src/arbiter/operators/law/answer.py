@@ -71,7 +71,7 @@ def answer(network: LawNetwork, quotes: QuoteRows, limits: Limits | None = None)
         prior, _ = kriged(chain, network.places)
         task = LawTask.from_chain(chain, prior)
         found = network(task)
-        moved = measure_move(found, task, network)
+        moved = measure_move(found, task)
         missed = measure_misses(found, task)
         farthest = np.maximum(moved / limits.moved, missed / limits.missed)
         share = np.clip(2.0 - farthest, 0.0, 1.0)
@@ -85,13 +85,12 @@ def answer(network: LawNetwork, quotes: QuoteRows, limits: Limits | None = None)
     return Answer(slopes, chain.total, moved, missed, share, prior.doubt, law)
 
 
-def measure_move(found: Proposal, task: LawTask, network: LawNetwork) -> Array:
+def measure_move(found: Proposal, task: LawTask) -> Array:
     """``(B,)`` root mean square of changes over the prior's errors, near the money."""
     change = found.law.log_ratio - found.laws[0].log_ratio
-    error = network.errors(task.prior)
     seen = task.chain.quotes.listed
     weight = seen[..., None] * np.exp(-0.5 * (np.array(KNOTS) / ORDER_WIDTH) ** 2)
-    square = weight * change**2 / (error**2 + HALF_SETTLED_ERROR**2)
+    square = weight * change**2 / (found.error**2 + HALF_SETTLED_ERROR**2)
     return np.asarray(np.sqrt(square.sum((1, 2)) / weight.sum((1, 2))))
 
 
@@ -100,4 +99,9 @@ def measure_misses(found: Proposal, task: LawTask) -> Array:
     chain = task.chain
     size = np.abs(found.missed) / np.sqrt(np.exp(2.0 * chain.noise) + _SOFTENING**2)
     begins = chain.quotes.ends[:: chain.total.shape[1]]
-    return np.array([np.median(part) for part in np.split(size, begins[1:-1])])
+    return np.array([_median(part) for part in np.split(size, begins[1:-1])])
+
+
+def _median(values: Array) -> float:
+    ordered, count = np.sort(values), values.size  # at a fifth of what np.median takes
+    return float(0.5 * (ordered[(count - 1) // 2] + ordered[count // 2]))

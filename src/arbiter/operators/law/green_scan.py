@@ -17,6 +17,7 @@ Shapes: B chains of L slices, D directions, m states.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -34,7 +35,7 @@ from arbiter.operators.law.config import (
     SLOWEST_RATE,
 )
 from arbiter.operators.law.weights import Weights
-from arbiter.operators.matrix_products import LinearMap, Rough, multiply
+from arbiter.operators.matrix_products import LinearMap, Rough, fill_product, multiply
 from arbiter.operators.quote_rows import Flags
 
 
@@ -73,31 +74,20 @@ class GreenScans:
         self.rates = np.stack([values for values, _ in pairs]).astype(dtype)  # (D, m)
         self.vectors = np.stack([vectors for _, vectors in pairs]).astype(dtype)  # (D, m, m)
         limit = np.array([(1.0 - GUARD_MARGIN) / bound_radius(part) for part in parts])
-        self.limit = limit.astype(dtype)[:, None, None]
+        self.limit = limit.astype(dtype)
 
-    def __call__(self, x: Rough, choice: Rough, walk: Walk) -> Rough:
+    def __call__(self, x: Rough, chosen: Rough, walk: Walk) -> Rough:
         """``(B, L, D·m)`` states in eigenvectors, of inputs ``(B, L, d)`` where anything is seen.
 
         Args:
             x: Inputs.
-            choice: ``(B, L, D·(1 + m))`` what the geometry selects.
+            chosen: ``(B, L, …)`` whose last ``D·(1 + m)`` are hyperbolic tangents of what the
+                geometry selects.
             walk: Along maturities.
         """
-        (B, L, _), (D, m) = x.shape, self.rates.shape
-        chosen = np.moveaxis(choice.reshape(B, L, D, 1 + m), 2, 0)  # (D, B, L, 1 + m)
-        given = np.moveaxis(self.enter(x).reshape(B, L, D, m), 2, 0)
-        step = walk.gaps * np.exp(MAX_LOG_STRETCH * np.tanh(chosen[..., 0]))
-        step = np.maximum(-LONGEST_STEP * np.expm1(-step / LONGEST_STEP), MIN_STEP)
-        step = np.minimum(step, self.limit)
-        strength = SLOWEST_RATE * step / (1.0 + SLOWEST_RATE * self.limit) * walk.seen
-        drive = strength[..., None] * np.tanh(chosen[..., 1:]) * given
-        fade = 1.0 / (1.0 - step[..., None] * self.rates[:, None, None])
-        turned = [
-            multiply(way.reshape(B * L, m), vectors)
-            for way, vectors in zip(drive, self.vectors, strict=True)
-        ]
-        states = np.empty((B, L, D * m), x.dtype)
-        _fill_states(np.stack(turned).reshape(D, B, L, m), fade, states)
+        states = np.empty((*x.shape[:2], self.rates.size), x.dtype)
+        generator = (self.rates, self.limit, self.vectors)
+        _fill_states(chosen, self.enter(x), walk, generator, states)
         return states
 
     def take_states(self, weights: Sequence[Rough]) -> Rough:
@@ -135,18 +125,35 @@ def bound_radius(part: Weights) -> float:
 
 
 @compiled
-def _fill_states(drive: Rough, fade: Rough, states: Rough) -> None:
-    """States ``(B, L, D·m)`` of what enters ``(D, B, L, m)`` and what a step keeps."""
-    D, B, L, m = drive.shape
-    for way in range(D):
-        for i in range(B):
-            for each in range(L):
-                at, before = (L - 1 - each, L - each) if way == 1 else (each, each - 1)
-                new, kept = drive[way, i, at], fade[way, i, at]
-                out = states[i, at, way * m : (way + 1) * m]
+def _fill_states(
+    chosen: Rough, given: Rough, walk: Walk, generator: tuple[Rough, Rough, Rough], states: Rough
+) -> None:
+    """States ``(B, L, D·m)`` of inputs ``(B, L, D·m)``, way by way."""
+    (B, L, width), (rates, limit, vectors) = chosen.shape, generator
+    D, m = rates.shape
+    step, strength = np.empty(L, states.dtype), np.empty(L, states.dtype)
+    drive, turned = np.empty((L, m), states.dtype), np.empty((L, m), states.dtype)
+    none = np.zeros(m, states.dtype)
+    for each in range(B * D):
+        i, way = each // D, each % D
+        first, from_state = width - (D - way) * (1 + m), way * m
+        for at in range(L):
+            stretched = walk.gaps[way, i, at] * math.exp(MAX_LOG_STRETCH * chosen[i, at, first])
+            stretched = max(-LONGEST_STEP * math.expm1(-stretched / LONGEST_STEP), MIN_STEP)
+            step[at] = min(stretched, limit[way])
+            share = SLOWEST_RATE * step[at] / (1.0 + SLOWEST_RATE * limit[way])
+            strength[at] = share if walk.seen[i, at] else 0.0
+            gate, own, row = chosen[i, at, first + 1 :], given[i, at, from_state:], drive[at]
+            for j in range(m):
+                row[j] = strength[at] * gate[j] * own[j]
+        fill_product(drive, vectors[way], none, turned)
+        for walked in range(L):
+            at = L - 1 - walked if way == 1 else walked
+            before = at + 1 if way == 1 else at - 1
+            out, new = states[i, at, from_state:], turned[at]
+            for j in range(m):
+                out[j] = new[j]
+            if walked > 0:
+                last = states[i, before, from_state:]
                 for j in range(m):
-                    out[j] = new[j]
-                if each > 0:
-                    last = states[i, before, way * m : (way + 1) * m]
-                    for j in range(m):
-                        out[j] += kept[j] * last[j]
+                    out[j] += last[j] / (1.0 - step[at] * rates[way, j])

@@ -12,7 +12,7 @@ Shapes: B chains of L slices, N quotes of all chains, H heads, n knots, c width 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -23,15 +23,14 @@ from arbiter.operators.law.config import (
     BASE_GAIN,
     DIRECTIONS,
     HALF_SETTLED_ERROR,
-    MAX_SIZE,
-    RESIDUAL_GAIN,
-    SHIFT_GAIN,
     SILU,
     LawConfig,
 )
 from arbiter.operators.law.green_scan import GreenScans, Walk
-from arbiter.operators.law.proposal import Law, price_law, prior_law
+from arbiter.operators.law.proposal import Law, integrate_laws, price_law, prior_law
 from arbiter.operators.law.reading import Heads, Reading, law_vega, misfit
+from arbiter.operators.law.single_precision import fill_silu
+from arbiter.operators.law.views import fill_geometry, fill_shifts, fill_views
 from arbiter.operators.law.weights import Weights, select_weights
 from arbiter.operators.matrix_products import LinearMap, Rough
 from arbiter.operators.prior.gaussian_process import Kriged
@@ -67,10 +66,12 @@ class Proposal(NamedTuple):
     Attributes:
         laws: The law after each look, the prior's first.
         missed: ``(N,)`` what mids are off in log-volatility under the prior's law.
+        error: ``(B, L, n)`` what the prior's log-volatility may be off at the knots' strikes.
     """
 
     laws: tuple[Law, ...]
     missed: Array
+    error: Array
 
     @property
     def law(self) -> Law:
@@ -101,23 +102,12 @@ class Geometry:
     def __call__(self, task: LawTask, reading: Reading, walk: Walk) -> Rough:
         """``(B, L, c)`` of each slice among its neighbours."""
         chain, prior = task.chain, task.prior
-        count = np.diff(chain.quotes.ends)
-        slices = [
-            0.5 * (chain.total.ravel() + 2.5),
-            chain.gap.ravel(),
-            0.4 * np.log(count + 1.0) - 1.0,
-            count > 0,
-        ]
-        told = [0.5 * (prior.doubt + 6.0), np.clip(prior.smile, -MAX_SIZE, MAX_SIZE)]
-        parts = [
-            2.0 * reading.mass - 1.0,
-            0.4 * np.log(reading.noise) + 2.0,
-            *(part.reshape(count.size, -1) for part in told),
-            np.stack(slices, 1),
-        ]
-        own = silu(self.own(np.concatenate(parts, 1, dtype=np.float32)))
+        known = np.empty((len(reading.mass), len(self.own.weight)), np.float32)
+        slices = (chain.quotes.ends, chain.total, chain.gap)
+        fill_geometry(reading, slices, (prior.doubt, prior.smile), known)
+        own = silu(self.own(known))
         own = (silu(self.mix(own)) + own).reshape(*walk.seen.shape, -1)
-        states = self.carry(own, self.select(own), walk)
+        states = self.carry(own, np.tanh(self.select(own)), walk)
         return np.asarray(own + silu(self.join(np.concatenate([own, states], -1))))
 
 
@@ -144,14 +134,16 @@ class Look:
         last = np.concatenate([weights["last.weight"], weights["free_shift.weight"]])
         self.last = LinearMap.from_weight(last.astype(np.float32))
         self.tilt = weights["tilt"].astype(np.float64)
-        self.tilt_of_prior = weights["tilt_of_prior.weight"].astype(np.float64)
-        # all that takes the context, in two maps: gains, and the rest
-        self.gains, self.gain_ends = _join_maps(
-            [(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in _GAINS]
-        )
+        self.tilt_of_prior = weights["tilt_of_prior.weight"].T.astype(np.float64, order="C")
+        # all that takes the context in one map, the last ones by their hyperbolic tangents
         told = [(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in _TOLD]
+        told += [(weights[f"{name}.weight"], weights[f"{name}.bias"] + 1.0) for name in _GAINS]
+        told.append((weights["tilt_gains.weight"], weights["tilt_gains.bias"]))
         told.append((self.scans.select, self.scans.select_bias))
-        self.told, self.told_ends = _join_maps(told)
+        weight, bias = (np.concatenate(part).astype(np.float32) for part in zip(*told, strict=True))
+        self.told = LinearMap.from_weight(weight, bias)
+        ends = np.cumsum([0] + [len(own) for own, _ in told]).tolist()
+        self.parts = tuple(slice(*each) for each in pairwise(ends))
 
     def __call__(
         self, law: Law, task: LawTask, reading: Reading, streams: tuple[Rough, Walk, Array]
@@ -166,33 +158,32 @@ class Look:
                 is made.
         """
         (context, walk, share), start = streams, task.prior.start
-        enter_bias, up_bias, base, choice = np.split(self.told(context), self.told_ends, -1)
-        gains = self.gains(context)
-        entering, direct, leaning = np.split(gains, self.gain_ends, -1)
-        leaned = np.clip(start, -MAX_SIZE, MAX_SIZE)
-        said = reading.said.reshape(*walk.seen.shape, -1)
-        parts = [RESIDUAL_GAIN * said, RESIDUAL_GAIN * (law.log_ratio - start), leaned]
-        view = np.concatenate(parts, -1, dtype=np.float32)
-        x = silu(self.enter(view * np.tanh(np.float32(1.0) + entering)) + enter_bias)
+        told = self.told(context)
+        bounded = told[..., self.parts[len(_TOLD)].start :]
+        np.tanh(bounded, out=bounded)
+        parts = (told[..., own] for own in self.parts)
+        enter_bias, up_bias, base, _, _, leaning, _ = parts
+        views = np.empty((2, *walk.seen.shape, len(self.enter.weight)), np.float32)
+        fill_views(reading.said, law.log_ratio, start, told[..., self.parts[3].start :], views)
+        x = self.enter(views[0])
+        x += enter_bias
+        x = silu(x)
         x *= walk.seen[..., None]
-        v = self.onward(np.concatenate([x, self.scans(x, choice, walk)], -1))
-        v = v + self.down(silu(self.up(v) + up_bias))
+        v = self.onward(np.concatenate([x, self.scans(x, told, walk)], -1))
+        mixed = self.up(v)
+        mixed += up_bias
+        v += self.down(silu(mixed))
         change = self.last(v)
-        straight = self.direct(view * np.tanh(np.float32(1.0) + direct))
-        written = change[..., :-1] + straight + np.float32(BASE_GAIN) * base
+        written = change[..., :-1] + self.direct(views[1]) + np.float32(BASE_GAIN) * base
         after = slope_head.bounded(law.log_ratio + share * written, start)
         # what that does to the mean, as far as it was learned
-        level = np.exp(task.chain.total)[..., None]
-        moved = np.exp(after) - np.exp(law.log_ratio)
-        tilt = self.tilt * (1.0 + 0.5 * np.tanh(leaning))
-        tilt = tilt + np.einsum("blm,nm->bln", leaned, self.tilt_of_prior) * level
-        free = change[..., -1] * share.mean(-1)
-        delta = SHIFT_GAIN * free - (tilt * moved).sum(-1)
-        return Law(after, law.shift + level[..., 0] * delta)
+        shift = np.empty_like(law.shift)
+        laws = (law.log_ratio, law.shift, start, after, task.chain.total)
+        fill_shifts(laws, share, change, leaning, (self.tilt, self.tilt_of_prior), shift)
+        return Law(after, shift)
 
 
-_GAINS = ("gains", "direct_gains", "tilt_gains")
-_TOLD = ("enter_bias", "up_bias", "base")
+_TOLD, _GAINS = ("enter_bias", "up_bias", "base"), ("gains", "direct_gains")
 
 
 class LawNetwork:
@@ -214,28 +205,27 @@ class LawNetwork:
         """The laws of each chain."""
         chain, prior, config = task.chain, task.prior, self.config
         quotes, relative = chain.quotes, np.exp(chain.noise)
-        laws, share, context = [prior_law(prior.start, chain.total)], self.open(prior), None
+        slices = integrate_laws(prior.start, chain.total)
+        laws, error, context = [prior_law(prior.start, slices)], self.errors(prior), None
+        share = error / (error + HALF_SETTLED_ERROR)  # little where the prior knows better
         walk = Walk(np.stack([chain.gap, chain.ahead]).astype(np.float32), quotes.listed)
         per_quote, misfits = chain.total.ravel()[quotes.row], []
         for look in self.looks:
-            seen = price_law(laws[-1], chain.total, quotes.row, quotes.k)
+            if context is not None:
+                slices = integrate_laws(laws[-1].log_ratio, chain.total)
+            seen = price_law(laws[-1], slices, quotes.row, quotes.k)
             vega = law_vega(quotes.k, seen.x, per_quote)
             misfits.append(misfit(task.mid, seen.price, vega, config.largest_misfit))
             reading = look.heads.read(seen.x, misfits[-1], relative, quotes.ends)
             if context is None:
                 context = self.geometry(task, reading, walk)
             laws.append(look(laws[-1], task, reading, (context, walk, share)))
-        return Proposal(tuple(laws), misfits[0])
+        return Proposal(tuple(laws), misfits[0], error)
 
     def errors(self, prior: Kriged) -> Array:
         """``(B, L, n)`` what the prior's log-volatility may be off at the strikes of the knots."""
         error = np.sqrt(np.exp(2.0 * prior.doubt) + prior.miss**2)
         return np.asarray(np.einsum("blh,nh->bln", error, self.hats))  # by one thread
-
-    def open(self, prior: Kriged) -> Array:
-        """``(B, L, n)`` share of a change that is made: little where the prior knows better."""
-        off = self.errors(prior)
-        return off / (off + HALF_SETTLED_ERROR)
 
 
 def at_knots(place: Array) -> Array:
@@ -246,8 +236,10 @@ def at_knots(place: Array) -> Array:
 
 
 def silu(x: Rough) -> Rough:
-    """``x/(1 + e^{−x})``."""
-    return np.asarray(x / (1.0 + np.exp(-x)))
+    """``x/(1 + e^{−x})``; in place where x is in one piece."""
+    row = x.reshape(-1)
+    fill_silu(row)
+    return row.reshape(x.shape)
 
 
 def _parts(weights: Weights, name: str) -> list[dict[str, Rough]]:
@@ -257,10 +249,3 @@ def _parts(weights: Weights, name: str) -> list[dict[str, Rough]]:
 def _affine(weights: Weights, name: str, *, biased: bool = True) -> LinearMap:
     bias = weights[f"{name}.bias"].astype(np.float32) if biased else None
     return LinearMap.from_weight(weights[f"{name}.weight"].astype(np.float32), bias)
-
-
-def _join_maps(maps: Sequence[tuple[Rough, Rough]]) -> tuple[LinearMap, Array]:
-    """One map of several from the same input, and where the outputs of each but the last end."""
-    weight, bias = (np.concatenate(part).astype(np.float32) for part in zip(*maps, strict=True))
-    ends = np.cumsum([len(own) for _, own in maps])[:-1]
-    return LinearMap.from_weight(weight, bias), ends

@@ -23,7 +23,12 @@ from arbiter.operators.slope_head import (
     MIN_LOG_RATIO,
     MIN_SLOPE,
 )
-from arbiter.pricing.price_derivatives import KnotQuadrature, OtmPricer, integrate_segments
+from arbiter.pricing.price_derivatives import (
+    KnotQuadrature,
+    OtmPricer,
+    SliceIntegrals,
+    integrate_segments,
+)
 
 UNQUOTED_WEIGHT = 1e-6  # of a maturity without quotes in the decoder: it follows the others
 
@@ -64,27 +69,30 @@ def line() -> KnotQuadrature:
     return KnotQuadrature.from_knots(np.array(KNOTS))
 
 
-def prior_law(start: Array, total: Array) -> Law:
+def integrate_laws(log_ratio: Array, total: Array) -> SliceIntegrals:
+    """Integrals of the slices of laws ``(B, L, n)``, whatever their shifts are."""
+    slopes = Law(log_ratio, total).slopes(total)
+    return integrate_segments(line(), slopes.reshape(total.size, -1))
+
+
+def prior_law(start: Array, slices: SliceIntegrals) -> Law:
     """The law of mean one with log-ratios ``start`` ``(B, L, n)``, where a look begins."""
-    slopes = Law(start, total).slopes(total)
-    mean = integrate_segments(line(), slopes.reshape(total.size, -1)).log_mean
-    return Law(start, -mean.reshape(total.shape))
+    return Law(start, -slices.log_mean.reshape(start.shape[:2]))
 
 
-def price_law(law: Law, total: Array, row: Indices, k: Array) -> LawPrices:
+def price_law(law: Law, slices: SliceIntegrals, row: Indices, k: Array) -> LawPrices:
     """Prices of laws at quotes, by the integrals of the decoder.
 
     ``E(X − κ)+ = E X · E(X/E X − κ/E X)+``: the normalised law at strikes moved by its mean.
 
     Args:
         law: The laws.
-        total: ``(B, L)`` ``log(σ√T)``.
+        slices: Their integrals.
         row: ``(N,)`` slice of each quote, nondecreasing.
         k: ``(N,)`` log-moneyness.
     """
     pricer = OtmPricer(line(), row, k)
-    slices = pricer.integrate_slices(law.slopes(total).reshape(total.size, -1))
-    log_mean = law.shift + slices.log_mean.reshape(total.shape)
+    log_mean = law.shift + slices.log_mean.reshape(law.shift.shape)
     mean = log_mean.ravel()[row]
     found = pricer.price_quotes(slices, k - mean)
     return LawPrices(found.price * np.exp(mean), found.x, log_mean)

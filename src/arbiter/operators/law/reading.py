@@ -28,7 +28,7 @@ _TERMS = tuple(
     np.float32(0.5 * a) for a in (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
 )
 _ONE, _HALF, _ZERO = np.float32(1.0), np.float32(0.5), np.float32(0.0)
-_PER_ROOT_2 = np.float32(2.0**-0.5)
+_PER_ROOT_2, _MIN_VARIANCE = np.float32(2.0**-0.5), np.float32(MIN_NOISE**2)
 
 
 class Reading(NamedTuple):
@@ -67,13 +67,10 @@ class Heads:
             relative: ``(N,)`` half-spreads over volatility.
             ends: ``(M + 1,)`` where the quotes of each slice begin, and the last end.
         """
-        shape = (3, ends.size - 1, self.place.size)
-        mass, variance, said = sums = np.zeros(shape, np.float32)
-        line = np.stack([x, off, relative * relative], dtype=np.float32)
-        _fill_sums(line, ends, self.place, self.narrow, sums)
-        per = 1.0 / (mass + self.unread)
-        noise = np.sqrt(variance + np.float32(MIN_NOISE**2)) * per
-        return Reading(mass, noise, said * per)
+        sums = np.zeros((3, ends.size - 1, self.place.size), np.float32)
+        line = np.stack([x, off, relative], dtype=np.float32)
+        _fill_readings(line, ends, (self.place, self.narrow, self.unread), sums)
+        return Reading(*sums)
 
 
 def misfit(mid: Array, price: Array, vega: Array, largest: float) -> Array:
@@ -110,24 +107,29 @@ def _cdf32(x: np.float32) -> np.float32:
 
 
 @compiled
-def _fill_sums(line: Rough, ends: Indices, place: Rough, narrow: Rough, sums: Rough) -> None:
-    """Masses, sums of squared masses times variances, and of masses times misfits."""
-    x, off, loose, H = line[0], line[1], line[2], place.size
-    before = np.empty(H, line.dtype)
+def _fill_readings(
+    line: Rough, ends: Indices, heads: tuple[Rough, Rough, np.float32], sums: Rough
+) -> None:
+    """Masses, standard errors and readings, from sums over cells that begin with zero."""
+    x, off, relative, (place, narrow, unread) = line[0], line[1], line[2], heads
+    H, before = place.size, np.empty(place.size, line.dtype)
     for each in range(ends.size - 1):
         begin, end = ends[each], ends[each + 1]
-        if begin == end:
-            continue
-        mass, variance, said = sums[0, each], sums[1, each], sums[2, each]
-        for h in range(H):
-            before[h] = _cdf32((x[begin] - place[h]) * narrow[h])
+        mass, noise, said = sums[0, each], sums[1, each], sums[2, each]
+        if begin < end:
+            for h in range(H):
+                before[h] = _cdf32((x[begin] - place[h]) * narrow[h])
         for i in range(begin, end):
             right = x[i] if i + 1 == end else _HALF * (x[i] + x[i + 1])
-            value, wide = off[i], loose[i]
+            value, wide = off[i], relative[i] * relative[i]
             for h in range(H):
                 upto = _cdf32((right - place[h]) * narrow[h])
                 own = max(upto - before[h], _ZERO)
                 before[h] = upto
                 mass[h] += own
-                variance[h] += own * own * wide
+                noise[h] += own * own * wide
                 said[h] += own * value
+        for h in range(H):
+            per = _ONE / (mass[h] + unread)
+            noise[h] = np.sqrt(noise[h] + _MIN_VARIANCE) * per
+            said[h] *= per

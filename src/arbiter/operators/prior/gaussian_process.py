@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from arbiter.compiled import compiled
 from arbiter.conventions import Array, Indices
 from arbiter.operators.prior.bid_ask_likelihood import Near, Quoted, posterior, read
 from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATIO, Scaled
@@ -92,17 +93,23 @@ def splines(x: Array, ends: tuple[float, float], count: int) -> Near:
 
     On even knots; x is cut at the ends.
     """
+    near = Near(np.empty(x.size, np.int64), np.empty((x.size, NEAR)))
+    _fill_splines(x, ends, count, near)
+    return near
+
+
+@compiled
+def _fill_splines(x: Array, ends: tuple[float, float], count: int, near: Near) -> None:
     low, high = ends
-    t = (np.clip(x, low, high) - low) * ((count - 3) / (high - low))
-    left = np.fmin(np.fmax(t, 0.0), count - 4.0).astype(np.int64)  # a NaN is left to the values
-    f = t - left
-    g, ff = 1.0 - f, f * f
-    basis = np.empty((x.size, 4))
-    basis[:, 0] = g * g * g / 6.0
-    basis[:, 3] = ff * f / 6.0
-    basis[:, 1] = 2.0 / 3.0 - ff * (1.0 - 0.5 * f)
-    basis[:, 2] = 2.0 / 3.0 - g * g * (1.0 - 0.5 * g)
-    return Near(left, basis)
+    for i in range(x.size):
+        inside = low if x[i] < low else high if x[i] > high else x[i]  # a NaN stays one
+        t = (inside - low) * ((count - 3) / (high - low))
+        near.left[i] = int(min(max(t, 0.0), count - 4.0)) if t >= 0.0 else 0
+        f = t - near.left[i]
+        g, basis = 1.0 - f, near.basis[i]
+        basis[0], basis[3] = g * g * g / 6.0, f * f * f / 6.0
+        basis[1] = 2.0 / 3.0 - f * f * (1.0 - 0.5 * f)
+        basis[2] = 2.0 / 3.0 - g * g * (1.0 - 0.5 * g)
 
 
 def kriged(chain: Scaled, place: Array) -> tuple[Kriged, PricedSmile]:

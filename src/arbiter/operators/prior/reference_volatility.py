@@ -19,7 +19,7 @@ import numpy as np
 
 from arbiter.compiled import compiled
 from arbiter.conventions import Array, Indices
-from arbiter.operators.quote_rows import Flags, QuoteRows
+from arbiter.operators.quote_rows import QuoteRows
 
 MIN_RELATIVE_HALF_SPREAD, MAX_RELATIVE_HALF_SPREAD = 5e-4, 0.3  # half-spread over volatility
 WEIGHT_HALF_SPREAD_FLOOR = 3e-3  # quotes tighter than this count alike for the level
@@ -43,7 +43,6 @@ class Scaled(NamedTuple):
 
     Attributes:
         quotes: The quotes as they came.
-        sigma: ``(B, L)`` the reference volatility σ.
         total: ``(B, L)`` ``log(σ√T)``.
         zeta: ``(N,)`` ``asinh z`` of the strikes, z in deviations.
         u: ``(N,)`` ``log(iv/σ)``.
@@ -53,7 +52,6 @@ class Scaled(NamedTuple):
     """
 
     quotes: QuoteRows
-    sigma: Array
     total: Array
     zeta: Array
     u: Array
@@ -68,19 +66,17 @@ def scaled(quotes: QuoteRows) -> Scaled:
     Args:
         quotes: Each chain with at least one quote.
     """
-    log_iv, log_T, row = np.log(quotes.iv), np.log(quotes.T), quotes.row
+    log_iv, log_T, row, ends = np.log(quotes.iv), np.log(quotes.T), quotes.row, quotes.ends
     relative = quotes.half / quotes.iv
     relative = np.clip(relative, MIN_RELATIVE_HALF_SPREAD, MAX_RELATIVE_HALF_SPREAD)
-    level, doubt = np.empty(quotes.T.shape), np.empty(quotes.T.shape)
-    fill_levels(log_T, quotes.ends, quotes.k, log_iv, relative, level, doubt)
-    log_sigma = _smooth_levels(level, doubt, log_T, quotes.listed)
+    level, doubt, log_sigma, gap, ahead = np.empty((5, *log_T.shape))
+    fill_levels(log_T, ends, quotes.k, log_iv, relative, level, doubt)
+    _fill_levels_along_maturity(log_T, ends, level, doubt, log_sigma, gap, ahead)
     total = log_sigma + 0.5 * log_T
     zeta = np.arcsinh(quotes.k * np.exp(-total).ravel()[row])
     off = log_iv - log_sigma.ravel()[row]
-    gap, ahead = _measure_gaps(log_T, quotes.listed)
     return Scaled(
         quotes=quotes,
-        sigma=np.exp(log_sigma),
         total=total,
         zeta=zeta,
         u=np.clip(off, -MAX_LOG_VOLATILITY_RATIO, MAX_LOG_VOLATILITY_RATIO),
@@ -136,25 +132,38 @@ def fill_levels(
         doubt[i, j] = 1.0 / max(mass, MIN_SLICE_WEIGHT) + (OFF_MONEY_ERROR * away) ** 2
 
 
-def _smooth_levels(level: Array, doubt: Array, log_T: Array, listed: Flags) -> Array:
-    """Levels along maturity, by a local line in log-maturity; a slice without quotes follows."""
-    apart = log_T[:, None, :] - log_T[:, :, None]  # (B, L, L): from here to there
-    # a slice quoted far from the money alone is doubted, and still all that a chain may have
-    trust = np.where(listed, 1.0 / (doubt + MIN_ATM_LOG_IV_ERROR**2), 0.0)[:, None, :]
-    near = np.exp(-0.5 * (apart / LOG_MATURITY_BANDWIDTH) ** 2)
-    near = trust * (near + FAR_WEIGHT / (1.0 + apart * apart))
-    share = near / near.sum(-1, keepdims=True)
-    there = level[:, None, :]
-    centre, mean = (share * apart).sum(-1), (share * there).sum(-1)
-    off = apart - centre[..., None]
-    lean = (share * off * there).sum(-1) / ((share * off**2).sum(-1) + MATURITY_RIDGE)
-    return np.asarray(mean - np.clip(centre, -1.0, 1.0) * lean)
+@compiled
+def _fill_levels_along_maturity(
+    log_T: Array, ends: Indices, level: Array, doubt: Array, smooth: Array, gap: Array, ahead: Array
+) -> None:
+    """Levels by a local line in log-maturity, which a slice without quotes follows, and gaps.
 
-
-def _measure_gaps(log_T: Array, listed: Flags) -> tuple[Array, Array]:
-    """Log-maturities to the slice before and to the one after; 1 where none there is listed."""
-    between, gap, ahead = np.diff(log_T), np.ones_like(log_T), np.ones_like(log_T)
-    begun = np.logical_or.accumulate(listed, 1)[:, :-1]
-    left = np.logical_or.accumulate(listed[:, ::-1], 1)[:, ::-1][:, 1:]
-    gap[:, 1:], ahead[:, :-1] = np.where(begun, between, 1.0), np.where(left, between, 1.0)
-    return gap, ahead
+    Gaps are log-maturities to the slice before and to the one after; 1 where none there is listed.
+    """
+    B, L = log_T.shape
+    weight = np.empty(L)
+    for i in range(B):
+        begin, begun, left = i * L, False, False
+        for j in range(L):
+            # a slice quoted far from the money is doubted, and still all that a chain may have
+            listed = ends[begin + j + 1] > ends[begin + j]
+            weight[j] = 1.0 / (doubt[i, j] + MIN_ATM_LOG_IV_ERROR**2) if listed else 0.0
+            gap[i, j] = log_T[i, j] - log_T[i, j - 1] if begun else 1.0
+            begun |= listed
+        for j in range(L - 1, -1, -1):
+            ahead[i, j] = log_T[i, j + 1] - log_T[i, j] if left else 1.0
+            left |= ends[begin + j + 1] > ends[begin + j]
+        for j in range(L):
+            mass = first = second = mean = cross = 0.0
+            for there in range(L):
+                apart = log_T[i, there] - log_T[i, j]
+                near = math.exp(-0.5 * (apart / LOG_MATURITY_BANDWIDTH) ** 2)
+                near = weight[there] * (near + FAR_WEIGHT / (1.0 + apart * apart))
+                mass += near
+                first += near * apart
+                second += near * apart * apart
+                mean += near * level[i, there]
+                cross += near * apart * level[i, there]
+            centre, mean = first / mass, mean / mass
+            lean = (cross / mass - centre * mean) / (second / mass - centre**2 + MATURITY_RIDGE)
+            smooth[i, j] = mean - min(max(centre, -1.0), 1.0) * lean

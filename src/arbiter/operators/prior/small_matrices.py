@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from arbiter.compiled import compiled
+from arbiter.compiled import compiled, inlined
 from arbiter.conventions import Array, Indices
 
 
@@ -46,17 +46,35 @@ def _sweep(left: Array, right: Array, out: Array, factors: bool) -> None:
                     q[j] += (qa * a + qb * b) + (qc * c + qd * d)
                     r[j] += (ra * a + rb * b) + (rc * c + rd * d)
                     s[j] += (sa * a + sb * b) + (sc * c + sd * d)
-            for own in range(i, i + 4):
+            if factors:
+                _finish_rows(C, i, at)
+            for own in range(i, i if factors else i + 4):
                 p = C[own, at:]
-                for k in range(terms - terms % 4, own if factors else terms):
-                    a, e = sign * A[k, own], B[k, at:]
+                for k in range(terms - terms % 4, terms):
+                    a, e = A[k, own], B[k, at:]
                     for j in range(p.size):
                         p[j] += a * e[j]
-                if factors:
-                    scale = 1.0 / math.sqrt(C[own, own])
-                    for j in range(p.size):
-                        p[j] *= scale
-                    C[own, own] = scale
+
+
+@inlined
+def _finish_rows(C: Array, i: int, at: int) -> None:
+    """Four rows of a factor, once what is above them is taken off: the triangle, then the rest."""
+    p, q, r, s = C[i, i:], C[i + 1, i:], C[i + 2, i:], C[i + 3, i:]
+    one = 1.0 / math.sqrt(p[0])
+    b, c, d = p[1] * one, p[2] * one, p[3] * one
+    two = 1.0 / math.sqrt(q[1] - b * b)
+    e, f = (q[2] - b * c) * two, (q[3] - b * d) * two
+    three = 1.0 / math.sqrt((r[2] - c * c) - e * e)
+    g = ((r[3] - c * d) - e * f) * three
+    four = 1.0 / math.sqrt(((s[3] - d * d) - f * f) - g * g)
+    p, q, r, s = C[i, at:], C[i + 1, at:], C[i + 2, at:], C[i + 3, at:]
+    for j in range(p.size):
+        w = p[j] * one
+        x = (q[j] - b * w) * two
+        y = ((r[j] - c * w) - e * x) * three
+        z = (((s[j] - d * w) - f * x) - g * y) * four
+        p[j], q[j], r[j], s[j] = w, x, y, z
+    C[i, i], C[i + 1, i + 1], C[i + 2, i + 2], C[i + 3, i + 3] = one, two, three, four
 
 
 def diagonals(P: Array) -> Array:
@@ -70,23 +88,29 @@ def solve(factor: Array, x: Array) -> None:
     n = x.shape[1]
     for each in range(len(x)):
         U, y = factor[each], x[each]
-        for i in range(n):
-            row = U[i]
-            y[i] *= row[i]
-            by = y[i]
-            for j in range(i + 1, n):
-                y[j] -= by * row[j]
-        for i in range(n - 1, -1, -1):
-            row, a, b, c, d, j = U[i], 0.0, 0.0, 0.0, 0.0, i + 1
-            while j + 4 <= n:  # one sum would wait for its own last addition
-                a += row[j] * y[j]
-                b += row[j + 1] * y[j + 1]
-                c += row[j + 2] * y[j + 2]
-                d += row[j + 3] * y[j + 3]
-                j += 4
-            for last in range(j, n):
-                a += row[last] * y[last]
-            y[i] = row[i] * (y[i] - ((a + b) + (c + d)))
+        for i in range(0, n, 4):
+            e, f, g, h = U[i, i:], U[i + 1, i:], U[i + 2, i:], U[i + 3, i:]
+            a = y[i] * e[0]
+            b = (y[i + 1] - a * e[1]) * f[1]
+            c = ((y[i + 2] - a * e[2]) - b * f[2]) * g[2]
+            d = (((y[i + 3] - a * e[3]) - b * f[3]) - c * g[3]) * h[3]
+            y[i], y[i + 1], y[i + 2], y[i + 3] = a, b, c, d
+            left = y[i + 4 :]
+            for j in range(left.size):
+                left[j] -= (a * e[j + 4] + b * f[j + 4]) + (c * g[j + 4] + d * h[j + 4])
+        for i in range(n - 4, -1, -4):
+            e, f, g, h = U[i, i:], U[i + 1, i:], U[i + 2, i:], U[i + 3, i:]
+            a, b, c, d, known = y[i], y[i + 1], y[i + 2], y[i + 3], y[i:]
+            for j in range(4, known.size):  # four sums: none waits for another
+                a -= e[j] * known[j]
+                b -= f[j] * known[j]
+                c -= g[j] * known[j]
+                d -= h[j] * known[j]
+            d *= h[3]
+            c = (c - g[3] * d) * g[2]
+            b = ((b - f[3] * d) - f[2] * c) * f[1]
+            a = (((a - e[3] * d) - e[2] * c) - e[1] * b) * e[0]
+            y[i], y[i + 1], y[i + 2], y[i + 3] = a, b, c, d
 
 
 @compiled

@@ -27,7 +27,7 @@ from arbiter.conventions import Array
 from arbiter.operators.prior.small_matrices import add_products, factorise, solve
 from arbiter.operators.slope_head import KNOTS
 from arbiter.pricing.elementary import exp
-from arbiter.pricing.normal import INV_ROOT_2PI, cdf_of, quantile_of
+from arbiter.pricing.normal import INV_ROOT_2PI, cdf, quantile
 
 MIN_TAIL_SHARE = 0.07
 MIN_TAIL_PROBABILITY = 1e-300
@@ -113,23 +113,44 @@ def log_slopes(u: Array, places: Places, level: Array) -> Array:
 
 def coordinates(u: Array, places: Places, level: Array) -> Array:
     """``(M, H)`` Gaussian coordinates x of the strikes, increasing."""
-    zeta, z, grown = places.zeta, places.z, np.exp(u)
-    y = z / grown + 0.5 * grown * level[:, None]
-    lean = np.empty_like(u)
-    lean[:, 1:-1] = (u[:, 2:] - u[:, :-2]) / (zeta[2:] - zeta[:-2]) / places.steep[1:-1]
-    lean[:, 0], lean[:, -1] = lean[:, 1], lean[:, -2]
-    bell = INV_ROOT_2PI * np.exp(-0.5 * y * y) * grown * lean
-    below, above = cdf_of(y), cdf_of(-y)
-    below = np.maximum(np.maximum(below + bell, MIN_TAIL_SHARE * below), MIN_TAIL_PROBABILITY)
-    above = np.maximum(np.maximum(above - bell, MIN_TAIL_SHARE * above), MIN_TAIL_PROBABILITY)
-    low = below < above
-    tail = quantile_of(np.minimum(np.where(low, below, above), 0.5))
-    x = np.where(low, tail, -tail)
-    run = np.maximum(np.diff(x), MIN_RELATIVE_RUN * np.diff(z) / grown[:, 1:])
-    rising = np.zeros_like(u)
-    np.cumsum(run, 1, out=rising[:, 1:])
-    money = int(np.abs(zeta).argmin())
-    return np.asarray(rising + (x - rising)[:, money, None])
+    x = np.empty_like(u)
+    _fill_coordinates(u, (places.zeta, places.z, places.steep), level, x)
+    return x
+
+
+@compiled
+def _fill_coordinates(u: Array, places: tuple[Array, Array, Array], level: Array, x: Array) -> None:
+    """Coordinates, row by row; of what is no number none comes."""
+    (M, H), (zeta, z, steep), money = u.shape, places, 0
+    grown, lean, side, rising = np.empty(H), np.empty(H), np.empty(H), np.empty(H)
+    for h in range(H):
+        money = h if abs(zeta[h]) < abs(zeta[money]) else money
+    for each in range(M):
+        own, out = u[each], x[each]
+        for h in range(1, H - 1):
+            lean[h] = (own[h + 1] - own[h - 1]) / (zeta[h + 1] - zeta[h - 1]) / steep[h]
+        lean[0], lean[H - 1] = lean[1], lean[H - 2]
+        for h in range(H):
+            grown[h] = exp(own[h])
+            y = z[h] / grown[h] + 0.5 * grown[h] * level[each]
+            bell = INV_ROOT_2PI * exp(-0.5 * y * y) * grown[h] * lean[h]
+            below, above = cdf(y), cdf(-y)
+            low, high = below + bell, above - bell
+            low = MIN_TAIL_SHARE * below if low < MIN_TAIL_SHARE * below else low
+            high = MIN_TAIL_SHARE * above if high < MIN_TAIL_SHARE * above else high
+            side[h] = 1.0 if low < high else -1.0
+            tail = low if low < high else high
+            tail = 0.5 if tail > 0.5 else tail
+            out[h] = MIN_TAIL_PROBABILITY if tail < MIN_TAIL_PROBABILITY else tail
+        for h in range(H):
+            out[h] = side[h] * quantile(out[h])
+        rising[0] = 0.0
+        for h in range(1, H):
+            run, least = out[h] - out[h - 1], MIN_RELATIVE_RUN * (z[h] - z[h - 1]) / grown[h]
+            rising[h] = rising[h - 1] + (least if run < least else run)
+        shift = out[money] - rising[money]
+        for h in range(H):
+            out[h] = rising[h] + shift
 
 
 @compiled

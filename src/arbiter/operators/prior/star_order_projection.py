@@ -20,7 +20,7 @@ import numpy as np
 from arbiter.compiled import compiled
 from arbiter.conventions import Array
 from arbiter.operators import slope_head
-from arbiter.operators.prior.small_matrices import add_products, diagonals, factorise, solve
+from arbiter.operators.prior.small_matrices import add_products, factorise, solve
 from arbiter.operators.prior.smile_to_slopes import log_slopes
 from arbiter.operators.prior.transport_prices import (
     DERIVATIVE_STRIDE,
@@ -31,6 +31,7 @@ from arbiter.operators.prior.transport_prices import (
     lay_transports,
     miss_smile,
 )
+from arbiter.operators.quote_rows import Flags
 
 ROUNDS, MAX_EXTRA_ROUNDS = 1, 4  # of Gauss-Newton for all chains, and for those that are off then
 # root mean square misses: more rounds count, and fully
@@ -85,8 +86,8 @@ class QuadraticModels(NamedTuple):
 
     Attributes:
         factor: ``(M, W, W)`` Cholesky's, of the curvature and what holds slices together.
-        target: ``(B, L, n)`` the curvature times the step to where the model is least.
-        weight: ``(B, L, n)`` what the smile says of each log-slope alone.
+        target: ``(M, n)`` the curvature times the step to where the model is least.
+        weight: ``(M, n)`` what the smile says of each log-slope alone.
     """
 
     factor: Array
@@ -95,49 +96,49 @@ class QuadraticModels(NamedTuple):
 
 
 def _build_models(g: Array, laid: LaidTransports, priced: PricedSmile) -> QuadraticModels:
-    (B, L, n), cost = g.shape, priced.tables.cost
-    M, W, off = B * L, len(cost), miss_smile(laid, priced)
-    weight = priced.trust / (1.0 + (off / ROBUST_LOSS_MISS) ** 2)
-    mass = np.maximum(weight.sum(-1), POSITIVE_FLOOR)
-    stiff = 1.0 + (weight * off**2).sum(-1) / mass / DAMPING_MISS**2
-    root = np.sqrt(weight)
-    # prices that say nothing weigh nothing: only that they must not overflow
-    price = np.maximum(laid.price.reshape(off.shape), MIN_INFORMATIVE_PRICE)
-    steep, scale, size = np.empty((M, off.shape[2], W)), np.zeros((M, W)), np.zeros((M, W))
+    (B, L, n), tables, off = g.shape, priced.tables, miss_smile(laid, priced)
+    M, W, H = B * L, len(tables.cost), off.shape[2]
+    steep, system, scale = np.empty((M, H, W)), np.empty((M, W, W)), np.zeros((M, W))
     scale[:, :n] = -np.exp(g + priced.total[..., None]).reshape(M, n)
-    place = (laid.at - 1 + laid.between) / DERIVATIVE_STRIDE
-    by = (root / (price * priced.elasticity)).reshape(M, -1)
-    _fill_derivatives(laid.share, place, scale, by, priced.tables.coarse, steep, size)
-    most = np.maximum(size[:, :n].max(1), MIN_LARGEST_CURVATURE)
-    alone = (size[:, :n] + MIN_WEIGHT_SHARE * most[:, None]) * priced.seen.reshape(M, 1)
-    system = (stiff.ravel() * most)[:, None, None] * cost
-    diagonals(system)[:, :n] += ADMM_PENALTY * alone
-    steep[:, :, n] = (root * off).reshape(M, -1)  # in a column that is padding else
+    smiles = (off.reshape(M, H), priced.trust.reshape(M, H), priced.elasticity.reshape(M, H))
+    found, seen = QuadraticModels(system, np.empty((M, n)), np.empty((M, n))), priced.seen.ravel()
+    _fill_models(laid, smiles, scale, (tables.coarse, tables.cost, seen), steep, found)
     add_products(steep, steep, system)
-    target = system[:, :n, n].copy().reshape(g.shape)
+    found.target[...] = system[:, :n, n]
     system[:, :n, n], system[:, n, n] = 0.0, 1.0
     factorise(system)
-    return QuadraticModels(system, target, alone.reshape(g.shape))
+    return found
 
 
 @compiled
-def _fill_derivatives(
-    share: Array, place: Array, scale: Array, by: Array, coarse: Array, steep: Array, size: Array
+def _fill_models(
+    laid: LaidTransports,
+    smiles: tuple[Array, Array, Array],
+    scale: Array,
+    known: tuple[Array, Array, Flags],
+    steep: Array,
+    found: QuadraticModels,
 ) -> None:
-    """``(M, H, W)`` derivatives of prices to log-slopes; for a step they may be coarser.
+    """Derivatives of weighted misses to log-slopes, and what holds slopes together.
 
-    And ``(M, W)`` sums of their squares. ``place`` is where on the coarser quadrature each price
-    is, and ``by`` are factors of the rows.
+    Args:
+        laid: The transports. For a step their quadrature may be coarser.
+        smiles: Misses, weights of their squares, and elasticities, ``(M, H)`` each.
+        scale: ``(M, W)`` minus the slopes.
+        known: Hats, costs, and ``(M,)`` where anything is quoted.
+        steep: ``(M, H, W)`` takes derivatives, and misses in the column after the last knot.
+        found: Takes weights, and the curvature but for the products of derivatives.
     """
-    few, W = coarse.shape
-    below, sums, upto = np.empty((few, W)), np.empty(W), np.empty(few)
-    for each in range(len(steep)):
-        mass, factor, square = 0.0, scale[each], size[each]
+    (off, trust, elasticity), (coarse, cost, seen) = smiles, known
+    (few, W), (M, n) = coarse.shape, found.weight.shape
+    below, sums, upto, square = np.empty((few, W)), np.empty(W), np.empty(few), np.empty(W)
+    for each in range(M):
+        mass, factor = 0.0, scale[each]
         for j in range(W):
-            sums[j] = 0.0
+            sums[j] = square[j] = 0.0
         for i in range(few):
             own, row, hats = (
-                share[each, i * DERIVATIVE_STRIDE] * DERIVATIVE_STRIDE,
+                laid.share[each, i * DERIVATIVE_STRIDE] * DERIVATIVE_STRIDE,
                 below[i],
                 coarse[i],
             )
@@ -147,16 +148,37 @@ def _fill_derivatives(
                 sums[j] += moved
             upto[i] = mass + 0.5 * own
             mass += own
-        for h in range(by.shape[1]):
-            at, root, out = place[each, h], by[each, h], steep[each, h]
+        known_of_all = missed = 0.0
+        for h in range(off.shape[1]):
+            miss, out = off[each, h], steep[each, h]
+            weight = trust[each, h] / (1.0 + (miss / ROBUST_LOSS_MISS) ** 2)
+            known_of_all += weight
+            missed += weight * miss * miss
+            # prices that say nothing weigh nothing: only that they must not overflow
+            price, root = max(laid.price[each, h], MIN_INFORMATIVE_PRICE), math.sqrt(weight)
+            by = root / (price * elasticity[each, h])
+            at = (laid.at[each, h] - 1 + laid.between[each, h]) / DERIVATIVE_STRIDE
             first = max(min(int(at), few - 2), 0)  # whatever a NaN is as an integer
             t, low, high = at - first, below[first], below[first + 1]
             beneath = upto[first] + t * (upto[first + 1] - upto[first])
             for j in range(W):  # hats less their means, which the sums have become
                 part = low[j] + t * (high[j] - low[j]) - beneath * sums[j]
-                out[j] = part * factor[j] * root
+                out[j] = part * factor[j] * by
             for j in range(W):
                 square[j] += out[j] * out[j]
+            out[n] = root * miss  # in a column that is padding else
+        stiff, most = 1.0 + missed / max(known_of_all, POSITIVE_FLOOR) / DAMPING_MISS**2, 0.0
+        for j in range(n):
+            most = max(most, square[j])
+        most = max(most, MIN_LARGEST_CURVATURE)
+        for i in range(W):
+            row, costs = found.factor[each, i], cost[i]
+            for j in range(W):
+                row[j] = stiff * most * costs[j]
+        for j in range(n):
+            alone = (square[j] + MIN_WEIGHT_SHARE * most) * seen[each]
+            found.weight[each, j] = alone
+            found.factor[each, j, j] += ADMM_PENALTY * alone
 
 
 def _take_step(g: Array, model: QuadraticModels, force: Array, clock: Array) -> Array:
@@ -164,18 +186,17 @@ def _take_step(g: Array, model: QuadraticModels, force: Array, clock: Array) -> 
 
     ADMM's ``force`` is moved in place.
     """
-    n, pull = g.shape[2], ADMM_PENALTY * model.weight
-    start, ordered = np.empty_like(g), np.empty_like(g)
-    order_along_maturity(g, clock, model.weight, start)
-    ordered[...] = start
-    x = np.zeros(model.factor.shape[:2])
+    n, weight, target = g.shape[2], model.weight.reshape(g.shape), model.target.reshape(g.shape)
+    start, ordered, x = np.empty_like(g), np.empty_like(g), np.zeros(model.factor.shape[:2])
+    order_along_maturity(g, clock, weight, start)
+    ordered[...], pull = start, ADMM_PENALTY * weight
     for _ in range(ADMM_STEPS):
-        x[:, :n] = (model.target + pull * (ordered - force - g)).reshape(-1, n)
+        x[:, :n] = (target + pull * (ordered - force - g)).reshape(-1, n)
         x[:, n:] = 0.0
         solve(model.factor, x)
         step = x[:, :n].reshape(g.shape)
         force += ordered + ADMM_RELAXATION * (g + step - ordered)
-        order_along_maturity(force, clock, model.weight, ordered)
+        order_along_maturity(force, clock, weight, ordered)
         force -= ordered
     # between two that are in order all are: the whole chain takes the same share of the step
     move = ordered - start
