@@ -73,7 +73,7 @@ def answer(network: LawNetwork, quotes: QuoteRows, limits: Limits | None = None)
         found = network(task)
         moved = measure_move(found, task, network)
         missed = measure_misses(found, task)
-        farthest = np.maximum(moved / limits.moved, missed / limits.missed)
+        farthest = np.maximum(_over(moved, limits.moved), _over(missed, limits.missed))
         share = np.clip(2.0 - farthest, 0.0, 1.0)
         first, last = found.laws[0], found.law
         part = share[:, None, None]
@@ -101,3 +101,8 @@ def measure_misses(found: Proposal, task: LawTask) -> Array:
     size = np.abs(found.missed) / np.sqrt(np.exp(2.0 * chain.noise) + _SOFTENING**2)
     begins = chain.quotes.ends[:: chain.total.shape[1]]
     return np.array([np.median(part) for part in np.split(size, begins[1:-1])])
+
+
+def _over(size: Array, limit: float) -> Array:
+    """Sizes over a limit; what is nothing is within any limit, one of zero included."""
+    return size / max(limit, np.finfo(np.float64).tiny)
