@@ -19,7 +19,7 @@ from arbiter_lab.training.law_route import MARTINGALE_TOLERANCE, LawLesson, LawR
 from arbiter_lab.training.law_trainer import LawHeldOut, LawTrainer, discretised
 from arbiter_lab.training.loop import Limits, train
 from arbiter_lab.training.martingale_test import martingale_test
-from arbiter_lab.training.settings import Settings
+from arbiter_lab.training.settings import ABLATIONS, Settings
 
 SMALL = Settings(
     model="law",
@@ -46,6 +46,14 @@ def laws() -> Laws:
 
 def lesson_of(trainer: LawTrainer) -> LawLesson:
     return LawLesson.from_tensors(trainer.draws.next_lesson(0).lesson)
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_ablations_of_the_first_design_are_refused(name: str) -> None:
+    """They would change a configuration that the law network does not read."""
+    with pytest.raises(ValueError, match="of the first design, and model is 'law': set 'variant'"):
+        SMALL.apply_ablation(name)
+    assert Settings().apply_ablation(name).ablation == name  # the control
 
 
 def test_a_run_in_two_legs_is_the_run_in_one(tmp_path: Path) -> None:

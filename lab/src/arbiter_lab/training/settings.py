@@ -163,7 +163,10 @@ class Settings:
         self._check_layouts()
 
     def _check_model(self) -> None:
-        if self.model in ("operator", "law"):
+        if self.model == "operator":
+            return
+        if self.model == "law":
+            self._check_law()
             return
         if self.route != "saddle" or self.ablation:
             asked = f"ablation {self.ablation!r}" if self.ablation else f"route {self.route!r}"
@@ -172,6 +175,15 @@ class Settings:
                 "model 'operator'"
             )
         _ = self.design  # refuses what has no plain readout
+
+    def _check_law(self) -> None:
+        """Refuse what the law network would leave aside without a word."""
+        if self.ablation or self.route != "saddle":
+            asked = f"ablation {self.ablation!r}" if self.ablation else f"route {self.route!r}"
+            raise ValueError(
+                f"{asked} is of the first design, and model is 'law': set 'variant' or 'duals' in "
+                "the settings, or train model 'operator'"
+            )
 
     @property
     def design(self) -> Design | None:
