@@ -29,7 +29,8 @@ import torch
 
 from arbiter.operators.pretrained import Operator
 from arbiter.quotes import Quotes
-from arbiter_lab.differentiable.operators.law.green_scan import GreenScan, Path, scan
+from arbiter_lab.differentiable.operators.law.green_scan import GreenScan, scan
+from arbiter_lab.differentiable.operators.network.green_scan import Path
 
 WIDTH, SIZE, RANK, CONTEXT, BUDGET = 160, 64, 4, 160, 5.0
 STRIKES, TOGETHER = 21, 4

@@ -32,29 +32,8 @@ from arbiter.operators.law.config import (
     MIN_STEP,
     SLOWEST_RATE,
 )
-from arbiter_lab.differentiable.operators.network.green_scan import inverse
+from arbiter_lab.differentiable.operators.network.green_scan import Path, inverse
 from arbiter_lab.differentiable.operators.network.spectral_projection import Aligned
-
-
-class Path(NamedTuple):
-    """What a scan is given, maturities in the order in which they are walked.
-
-    Attributes:
-        x: ``(B, L, d)`` inputs.
-        gap: ``(B, L)`` log-maturity from the one before.
-        context: ``(B, L, c)`` geometry, which selects steps and inputs.
-        seen: ``(B, L)`` where anything is quoted: nothing enters elsewhere, the state passes.
-    """
-
-    x: Tensor
-    gap: Tensor
-    context: Tensor
-    seen: Tensor
-
-    def reversed(self, ahead: Tensor) -> Path:
-        """The same from long to short maturities, ``ahead`` being the gaps to the next one."""
-        turned = (part.flip(1) for part in (self.x, ahead, self.context, self.seen))
-        return Path(*turned)
 
 
 class Guarded(NamedTuple):

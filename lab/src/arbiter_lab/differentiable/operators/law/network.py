@@ -30,9 +30,10 @@ from arbiter.operators.law.config import (
 )
 from arbiter.operators.law.network import at_knots
 from arbiter.operators.slope_head import KNOTS
-from arbiter_lab.differentiable.operators.law.green_scan import GreenScan, Path, scan
+from arbiter_lab.differentiable.operators.law.green_scan import GreenScan, scan
 from arbiter_lab.differentiable.operators.law.proposal import Law, price_law, prior_law
 from arbiter_lab.differentiable.operators.law.reading import Heads, law_vega, misfit, read
+from arbiter_lab.differentiable.operators.network.green_scan import Path
 from arbiter_lab.differentiable.operators.network.spectral_projection import Aligned, align, maps
 from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged
 from arbiter_lab.differentiable.operators.prior.reference_volatility import Scaled
