@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,6 +55,21 @@ def test_ablations_of_the_first_design_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="of the first design, and model is 'law': set 'variant'"):
         SMALL.apply_ablation(name)
     assert Settings().apply_ablation(name).ablation == name  # the control
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("law", SMALL.law),
+        ("variant", Variant(flat=True)),
+        ("duals", "none"),
+        ("priced", "both"),
+    ],
+)
+def test_settings_of_the_law_network_are_refused_of_others(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"'{name}' is of the law network, and model is 'gru'"):
+        Settings(model="gru", **{name: value})
+    assert getattr(replace(SMALL, **{name: value}), name) == value  # the control
 
 
 def test_a_run_in_two_legs_is_the_run_in_one(tmp_path: Path) -> None:

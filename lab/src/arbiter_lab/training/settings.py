@@ -163,10 +163,17 @@ class Settings:
         self._check_layouts()
 
     def _check_model(self) -> None:
-        if self.model == "operator":
-            return
         if self.model == "law":
             self._check_law()
+            return
+        own = {"law": LawConfig(), "variant": Variant(), "duals": DUALS[0], "priced": PRICED[0]}
+        for name, default in own.items():
+            if getattr(self, name) != default:
+                raise ValueError(
+                    f"{name!r} is of the law network, and model is {self.model!r}: leave it out, "
+                    "or train model 'law'"
+                )
+        if self.model == "operator":
             return
         if self.route != "saddle" or self.ablation:
             asked = f"ablation {self.ablation!r}" if self.ablation else f"route {self.route!r}"
