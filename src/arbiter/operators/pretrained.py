@@ -233,8 +233,8 @@ class Operator:
     ) -> Sequence[OperatorSurface | FittedSurface]:
         """Surfaces of many chains, several at a time; ``fallback`` as for a call.
 
-        Each is the surface that the chain alone would give, to single precision: 1e-5 of slopes,
-        less than a hundredth of a basis point of volatility.
+        Each is the surface that the chain alone would give, to single precision: some 1e-5 of
+        slopes, less than a hundredth of a basis point of volatility.
         """
         require_fallback(fallback, self._known.limits)
         for place, quotes in enumerate(chains):
