@@ -11,11 +11,11 @@ import pytest
 import arbiter as ab
 from arbiter.conventions import Array
 from arbiter.operators.law import lipschitz
-from arbiter.operators.law.config import LawConfig
+from arbiter.operators.law.config import MIN_READ_VEGA, LawConfig
 from arbiter.operators.law.lipschitz import constant
 from arbiter.operators.law.network import LawNetwork, LawTask
 from arbiter.operators.law.proposal import decode, price_law, prior_law
-from arbiter.operators.law.reading import law_vega
+from arbiter.operators.law.reading import law_vega, misfit
 from arbiter.operators.law.weights import Weights, describe_weights
 from arbiter.operators.prior.gaussian_process import kriged
 from arbiter.operators.prior.reference_volatility import scaled
@@ -94,6 +94,17 @@ def test_the_pairs_find_a_constant_that_leaves_the_gain_out(
     short = constant(weights, CONFIG)
     assert short is not None
     assert largest_gain(weights, 40) > short
+
+
+def test_quotes_whose_vega_vanishes_fade_out() -> None:
+    """A threshold there would move slopes by a switch: prices seven deviations out are as small."""
+    vega = MIN_READ_VEGA * np.linspace(0.5, 3.0, 100_001)
+    found = misfit(0.3 * vega, np.zeros(vega.size), vega, 1.0)
+    assert (found[vega < MIN_READ_VEGA] == 0.0).all()
+    np.testing.assert_allclose(found[vega > 2.0 * MIN_READ_VEGA], 0.3)
+    assert np.abs(np.diff(found)).max() < 1e-4
+    stepped = np.where(vega > MIN_READ_VEGA, 0.3, 0.0)  # the control
+    assert np.abs(np.diff(stepped)).max() > 0.2
 
 
 def test_two_looks_have_no_constant() -> None:
