@@ -2,10 +2,11 @@
 
 Usage: PYTHONPATH=. python tools/operator_error.py [CHECKPOINT] [--chains N] [--laws N] [--seed N]
 
-Chains are drawn from laws of the training universe that neither training nor the limits of the
-domain saw. At their targets, quoted or not, the operator's log-volatility is compared with the
-truth, in standard errors of the prior. The factors, by how far the network would move the prior's
-smile, go into the checkpoint, whose weights stay as they are.
+Chains are drawn from laws of the training universe that training has not seen; with this command
+from others than those that set the limits of the domain. At their targets, quoted or not, the
+operator's log-volatility is compared with the truth, in standard errors of the prior. The factors,
+by how far the network would move the prior's smile, go into the checkpoint, whose weights stay as
+they are.
 """
 
 from __future__ import annotations

@@ -139,33 +139,32 @@ def main() -> None:
         parser.error(f"--keep-limits: {given.source} has no limits of a domain")
     before.pop("listed", None)  # whatever chains were measured before
     config = LawConfig.from_dict(before["config"])
-    operator = Operator(tensors, config, {k: v for k, v in before.items() if k != "domain"})
-
-    metrics = {
-        **before.get("metrics", {}),
-        **heston_rmse_bp(operator),
-        **unseen_metrics(operator, given.unseen, given.cache),
-        "lipschitz": operator.lipschitz,
-    }
     info = {
         **before,
         "config": config.to_dict(),
         "data": UNIVERSE,
         "limits": LIMITS,
-        "metrics": metrics,
         "shipped": {"revision": revision(), "date": str(datetime.date.today())},
     }
+    metrics = dict(before.get("metrics", {}))
     if not given.keep_limits:
-        print(f"{operator}: drawing {given.laws:,} laws")
+        whole = Operator(tensors, config, {k: v for k, v in before.items() if k != "domain"})
+        print(f"{whole}: drawing {given.laws:,} laws")
         laws = make_laws(given.laws, given.seed)
         drawn = training_tables(laws, given.surfaces, given.seed)
         print(f"{len(drawn):,} chains")
-        sample = traits_of(operator, [table.quotes() for table, _, _ in drawn])
+        sample = traits_of(whole, [table.quotes() for table, _, _ in drawn])
         calibrated = {"chains": len(sample), "laws": len(laws), "seed": given.seed}
         info |= {"domain": domain.calibrate_limits(sample), "domain_calibration": calibrated}
-        info |= {INFO_KEY: operator_error.calibrate(operator, drawn, given.laws, given.seed)}
+        info |= {INFO_KEY: operator_error.calibrate(whole, drawn, given.laws, given.seed)}
         held = training_tables(laws, 400, given.seed + 1)
-        metrics["universe_bp_at_20_percent"] = universe_rmse_bp(operator, held)
+        universe = universe_rmse_bp(Operator(tensors, config, info), held)
+        metrics["universe_bp_at_20_percent"] = universe
+    # errors are those of what ships: with limits, beyond which changes are shrunk
+    operator = Operator(tensors, config, info)
+    metrics |= heston_rmse_bp(operator)
+    metrics |= unseen_metrics(operator, given.unseen, given.cache)
+    info["metrics"] = metrics | {"lipschitz": operator.lipschitz}
     if os.environ.get("ARBITER_DATA"):
         info["listed"] = listed_errors(operator, Path(os.environ["ARBITER_DATA"]) / "chains")
     if given.revision:

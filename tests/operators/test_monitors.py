@@ -80,6 +80,27 @@ def test_blacks_law_has_the_moments_of_its_variance() -> None:
     np.testing.assert_allclose(moments[:, 2], math.erfc(3.0 / math.sqrt(2.0)), rtol=0.6)
 
 
+def test_moments_of_small_variances_and_of_steep_wings_are_numbers() -> None:
+    small = np.full((1, X.size), 1e-4)
+    moments = exponential_moments(X, small, mean_slopes(X, small), 3.0)[0]
+    np.testing.assert_allclose(moments[:2], [5e-9, 1.25e-9], rtol=1e-3)
+    steep = np.where(np.abs(X) > 3.0, 19.0, 2e-6)[None]  # e^{V/2} is beyond any double
+    found = watched(slopes=np.repeat(steep, T.size, 0))
+    assert found.novikov > 1e3
+    assert np.isfinite([found.novikov, found.kazamaki, found.gap]).all()
+    assert found.novikov_tail == pytest.approx(1.0)
+    assert found.condition == "neither"
+
+
+def test_a_file_may_lack_a_number_of_a_monitor() -> None:
+    plain = watched().to_dict()
+    kept = Monitors.from_dict({**plain, "novikov": None})
+    assert kept is not None
+    assert math.isnan(kept.novikov)
+    assert kept.order == plain["order"]
+    assert Monitors.from_dict(plain) == watched()
+
+
 def test_mean_slopes_are_those_of_the_transport() -> None:
     slopes = CALM[:1]
     whole = Surface.from_slopes(X, T[:1], slopes)

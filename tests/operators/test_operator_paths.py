@@ -139,6 +139,23 @@ def test_a_network_that_is_shrunk_away_leaves_the_prior(operator: Operator, know
     assert not any("prior" in sentence for sentence in calm.result.warnings)
 
 
+def test_limits_of_zero_refuse_nothing(operator: Operator, known: Quotes) -> None:
+    """As those of a network that writes nothing are."""
+    limits = {"moved": [None, 0.0], "prior_misfit": [None, None]}
+    writing = ("looks.0.last", "looks.0.direct.", "looks.0.base")
+    silent = {
+        name: np.zeros_like(weight) if name.startswith(writing) else weight
+        for name, weight in operator.weights.items()
+    }
+    alone = Operator(silent, operator.config, {"domain": limits})(known)
+    assert (alone.result.traits["moved"], alone.result.share) == (0.0, 1.0)
+    assert alone.domain is not None
+    assert alone.domain.inside
+    moved = Operator(dict(operator.weights), operator.config, {"domain": limits})(known)
+    assert moved.result.share == 0.0  # the control: any change is beyond
+    np.testing.assert_allclose(moved.slopes, alone.slopes, rtol=1e-12)
+
+
 def test_the_name_of_the_path_follows_the_share(operator: Operator, known: Quotes) -> None:
     result = operator(known).result
     named = [replace(result, share=share).path for share in (0.0, 0.49, 0.5, 1.0)]

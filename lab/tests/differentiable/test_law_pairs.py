@@ -26,6 +26,7 @@ from arbiter_lab.differentiable.operators.law import green_scan as torch_scan
 from arbiter_lab.differentiable.operators.law import network as torch_network
 from arbiter_lab.differentiable.operators.law import proposal as torch_proposal
 from arbiter_lab.differentiable.operators.law import reading as torch_reading
+from arbiter_lab.differentiable.operators.law.green_scan import Path
 from arbiter_lab.differentiable.operators.prior.gaussian_process import Kriged as TorchKriged
 from arbiter_lab.differentiable.operators.quote_tensors import Ragged
 from arbiter_lab.differentiable.pricing import black as torch_black
@@ -145,7 +146,7 @@ def scans(seed: int, shift: float) -> Sides:
     choice = context.numpy() @ carrier.select.T + carrier.select_bias
     walk = green_scan.Walk(np.stack([ours.gap, ours.ahead]), ours.quotes.listed)
     states = carrier((1.0 + shift) * x.numpy(), np.tanh(choice), walk).reshape(3, 5, 2, 7)
-    path = torch_scan.Path(x, theirs.gap, context, theirs.quoted.any(-1))
+    path = Path(x, theirs.gap, context, theirs.quoted.any(-1))
     wanted = torch_scan.scan([each.double() for each in made], path, theirs.ahead)
     return [states[:, :, way] @ carrier.vectors[way].T for way in range(2)], list(wanted)
 

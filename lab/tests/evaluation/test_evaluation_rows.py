@@ -201,6 +201,14 @@ def test_means_over_chains_are_of_those_that_all_methods_answered() -> None:
     assert found["methods"]["fit"]["alarms"] is None
     assert [pair["difference_bp"] for pair in found["paired"]] == [-1.25]
     assert summarise_chains(rows[-1:]) == {"methods": {}, "paired": []}
+    # what one method leaves out on the same day counts for none: its mean would be of easier days
+    hard = [row("e", "operator", 50.0), row("e", "fit", 1.0) | {"same_day": None}]
+    days = [s["same_day"] for s in summarise_chains([*rows, *hard])["methods"].values()]
+    assert [day["chains"] for day in days] == [1, 1]
+    assert days[0]["mean_iv_rmse_bp"] == pytest.approx(4.0)
+    easy = [row("e", "operator", 50.0), row("e", "fit", 1.0)]  # the control
+    days = [s["same_day"] for s in summarise_chains([*rows, *easy])["methods"].values()]
+    assert days[0]["mean_iv_rmse_bp"] == pytest.approx(27.0)
 
 
 def test_alarms_and_the_ratio_to_the_fit_are_beside_the_errors(cases: list[Case]) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from arbiter.operators.checkpoint import CheckpointError
 from arbiter.operators.law.config import LawConfig
 from arbiter.operators.pretrained import Operator
 from arbiter_lab.differentiable.operators.law.green_scan import GreenScan
@@ -17,6 +19,7 @@ from arbiter_lab.differentiable.operators.law.proposal import Law, prior_law
 from arbiter_lab.training.law_pool import Laws, make_laws
 from arbiter_lab.training.law_route import MARTINGALE_TOLERANCE, LawLesson, LawRoute
 from arbiter_lab.training.law_trainer import LawHeldOut, LawTrainer, discretised
+from arbiter_lab.training.ledger import Ledger
 from arbiter_lab.training.loop import Limits, train
 from arbiter_lab.training.martingale_test import martingale_test
 from arbiter_lab.training.settings import LAW_ABLATIONS, Settings
@@ -48,6 +51,21 @@ def lesson_of(trainer: LawTrainer) -> LawLesson:
     return LawLesson.from_tensors(trainer.draws.next_lesson(0).lesson)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("law", SMALL.law),
+        ("variant", Variant(flat=True)),
+        ("duals", "none"),
+        ("priced", "both"),
+    ],
+)
+def test_settings_of_the_law_network_are_refused_of_others(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"'{name}' is of the law network, and model is 'gru'"):
+        Settings(model="gru", **{name: value})
+    assert getattr(replace(SMALL, **{name: value}), name) == value  # the control
+
+
 def test_a_run_in_two_legs_is_the_run_in_one(tmp_path: Path) -> None:
     pool = tmp_path / "pool"
     whole = train(SMALL, tmp_path / "one", pool=pool)
@@ -59,6 +77,16 @@ def test_a_run_in_two_legs_is_the_run_in_one(tmp_path: Path) -> None:
     assert other.metrics["heldout_rmse_bp"] != whole.metrics["heldout_rmse_bp"]
     operator = Operator.load(whole.weights)  # what a run writes is an operator
     assert operator.config == SMALL.law
+    assert [row["route"] for row in Ledger(tmp_path / "one").runs()] == ["saddle"]
+
+
+@pytest.mark.parametrize("variant", [Variant(flat=True), Variant(guard=False), Variant(scans=1)])
+def test_an_ablation_is_not_run_as_a_whole_network(variant: Variant, tmp_path: Path) -> None:
+    """Its weights may have the shapes of a whole one, and are those of another function."""
+    settings = replace(SMALL, variant=variant, steps=2, measure_every=2, save_every=2)
+    made = train(settings, tmp_path / "run", pool=tmp_path / "pool")
+    with pytest.raises(CheckpointError, match="an ablation was trained"):
+        Operator.load(made.weights)
 
 
 def test_the_recipe_is_known_and_others_are_refused() -> None:

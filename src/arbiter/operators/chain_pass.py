@@ -107,7 +107,8 @@ def build_surface(found: ChainPass, network: KnownNetwork) -> OperatorSurface:
     if result.path == PRIOR:
         warnings.append(
             f"the surface is about that of the prior: {100.0 * found.share:.0f} % of the network's "
-            "change is made, since it is far beyond the prior's errors and misses quotes"
+            "change is made, since the whole of it, or what the prior misses of the quotes, is far "
+            "beyond training"
         )
     for sentence in warnings:
         logger.warning(sentence)

@@ -64,7 +64,7 @@ TRAITS = {
     "misfit_worst": Trait("miss that one mid in twenty exceeds", low=False, tail=FAT_TAIL_SHARE),
     "misfit_expiry": Trait("median miss of the worst expiry", low=False, tail=FAT_TAIL_SHARE),
     "moved": Trait(
-        "what the network would change, in standard errors of its reference",
+        "what the network would change of log-slopes, over the prior's errors of log-volatility",
         low=False,
         tail=FAT_TAIL_SHARE,
     ),

@@ -57,10 +57,12 @@ def exponential_moments(knots: Array, slopes: Array, means: Array, reach: float)
         reach: Percentiles beyond it, on either side, are beyond.
     """
     L, n = slopes.shape
-    found, weight = np.empty((L, 4)), np.empty(n)
+    found, weight, whole = np.empty((L, 4)), np.empty(n), 0.0
     for j in range(n):
         width = 0.5 * (knots[min(j + 1, n - 1)] - knots[max(j - 1, 0)])
         weight[j] = width * _INVERSE_ROOT_TWO_PI * math.exp(-0.5 * knots[j] ** 2)
+        whole += weight[j]
+    weight *= (1.0 - _beyond(-knots[0], 0.0) - _beyond(knots[n - 1], 0.0)) / whole
     middle = np.argmin(np.abs(knots))
     for i in range(L):
         mass = level = spent = 0.0
@@ -73,31 +75,53 @@ def exponential_moments(knots: Array, slopes: Array, means: Array, reach: float)
             j = 0 if side < 0.0 else n - 1
             s, x, slope = means[i, j] * (knots[j] - knots[middle]), knots[j], slopes[i, j]
             mass += math.exp(s - slope * (x - 0.5 * slope)) * _beyond(side * x, side * slope)
+            out = _beyond(side * x, 0.0)
+            density = _INVERSE_ROOT_TWO_PI * math.exp(-0.5 * x * x)
+            level += s * out + slope * (side * density - x * out)
+            spent += slope * slope * out
         scale = max(2.0 * (math.log(mass) - level), 0.0) / spent
+        # exponents less the largest of each: those of steep wings are in the thousands
+        most = most_half = 0.0
+        for j in range(n):
+            s, square = means[i, j] * (knots[j] - knots[middle]), scale * means[i, j] ** 2
+            most, most_half = max(most, 0.5 * square), max(most_half, 0.5 * s + 0.25 * square)
+        for side in (0, n - 1):
+            square = scale * slopes[i, side] ** 2
+            most = max(most, 0.5 * square)
+            most_half = max(most_half, _tail_exponent(knots, slopes[i], means[i], side, square))
         variance = half = outside_variance = outside_half = 0.0
         for j in range(n):
             s, square = means[i, j] * (knots[j] - knots[middle]), scale * means[i, j] ** 2
-            one = weight[j] * math.exp(0.5 * square)
-            other = weight[j] * math.exp(0.5 * s + 0.25 * square)
+            one = weight[j] * math.exp(0.5 * square - most)
+            other = weight[j] * math.exp(0.5 * s + 0.25 * square - most_half)
             variance += one
             half += other
             if abs(knots[j]) > reach:
                 outside_variance += one
                 outside_half += other
-        for side in (-1.0, 1.0):
-            j = 0 if side < 0.0 else n - 1
-            s, x, slope = means[i, j] * (knots[j] - knots[middle]), knots[j], slopes[i, j]
+        for side in (0, n - 1):
+            sign, slope = math.copysign(1.0, knots[side]), slopes[i, side]
             square = scale * slope * slope
-            one = math.exp(0.5 * square) * _beyond(side * x, 0.0)
-            other = math.exp(0.5 * (s - slope * (x - 0.25 * slope)) + 0.25 * square)
-            other *= _beyond(side * x, 0.5 * side * slope)
+            one = math.exp(0.5 * square - most) * _beyond(sign * knots[side], 0.0)
+            exponent = _tail_exponent(knots, slopes[i], means[i], side, square)
+            other = math.exp(exponent - most_half)
+            other *= _beyond(sign * knots[side], 0.5 * sign * slope)
             variance += one
             half += other
             outside_variance += one
             outside_half += other
-        found[i, 0], found[i, 1] = math.log(variance), math.log(half) - 0.5 * math.log(mass)
+        found[i, 0] = most + math.log(variance)
+        found[i, 1] = most_half + math.log(half) - 0.5 * math.log(mass)
         found[i, 2], found[i, 3] = outside_variance / variance, outside_half / half
     return found
+
+
+@compiled
+def _tail_exponent(knots: Array, slopes: Array, means: Array, side: int, square: float) -> float:
+    """``log E e^{(log X + V)/2}`` of a straight tail, over the probability that it is beyond."""
+    x, slope = float(knots[side]), float(slopes[side])
+    s = float(means[side] * (x - knots[np.argmin(np.abs(knots))]))
+    return 0.5 * (s - slope * (x - 0.25 * slope)) + 0.25 * square
 
 
 @compiled

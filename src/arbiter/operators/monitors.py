@@ -132,8 +132,10 @@ class Monitors:
         """The monitors of which :meth:`to_dict` gave the plain values; None of None."""
         if plain is None:
             return None
-        rest = {name: float(plain[name]) for name in cls.__dataclass_fields__ if name != "chi"}
-        return cls(**rest, chi=None if plain["chi"] is None else float(plain["chi"]))
+        rest = {name: plain[name] for name in cls.__dataclass_fields__ if name != "chi"}
+        # a file has null for what was no finite number
+        found = {name: math.nan if each is None else float(each) for name, each in rest.items()}
+        return cls(**found, chi=None if plain["chi"] is None else float(plain["chi"]))
 
 
 def kazamaki_gap(novikov: float, kazamaki: float) -> float:

@@ -36,9 +36,9 @@ class OperatorResult:
 
     Attributes:
         model: Hash of the weights.
-        lipschitz: Certified bound of the move of any log-slope of the pass when every misfit of
-            log-volatility under the prior moves by at most one, for given strikes, maturities,
-            spreads and prior. None of a network with several looks.
+        lipschitz: Certified bound of the move of any log-slope of the pass over the largest move
+            of a misfit, in log-volatility under the prior, for given strikes, maturities, spreads,
+            prior and share. None of a network with several looks.
         residuals: ``(m,)`` (model − mid) / half-spread of each quote, in the quotes' order.
         reference: ``(L,)`` the volatility that each slice was divided by.
         traits: The numbers that the domain is judged by.

@@ -123,6 +123,11 @@ class Operator:
                 f"{path}: its config is not an operator's ({error}); a checkpoint of another "
                 "version, or of something else: train it again"
             ) from error
+        if _is_ablated(info):
+            raise CheckpointError(
+                f"{path}: an ablation was trained, which this version would run as a whole one: "
+                "score it where it was trained, or take a run without 'variant'"
+            )
         try:
             domain.parse_limits(info.get("domain"))
             parse_errors(info.get(INFO_KEY))
@@ -228,8 +233,8 @@ class Operator:
     ) -> Sequence[OperatorSurface | FittedSurface]:
         """Surfaces of many chains, several at a time; ``fallback`` as for a call.
 
-        Each is the surface that the chain alone would give, to single precision: 1e-5 of slopes,
-        less than a hundredth of a basis point of volatility.
+        Each is the surface that the chain alone would give, to single precision: some 1e-5 of
+        slopes, less than a hundredth of a basis point of volatility.
         """
         require_fallback(fallback, self._known.limits)
         for place, quotes in enumerate(chains):
@@ -358,6 +363,14 @@ def _load_shipped(name: str) -> Operator:
             "file to Operator.load"
         )
     return Operator.load(path)
+
+
+def _is_ablated(info: dict[str, Any]) -> bool:
+    """Whether a run's weights belong to another function than the library's, by its settings."""
+    training = info.get("training")
+    variant = training.get("variant") if isinstance(training, dict) else None
+    whole = {"flat": False, "guard": True, "scans": 2}
+    return isinstance(variant, dict) and any(variant.get(n, v) != v for n, v in whole.items())
 
 
 def _require_finite_slopes(chains: list[Quotes], slopes: list[Array], levels: list[Array]) -> None:

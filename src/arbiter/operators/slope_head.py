@@ -1,9 +1,8 @@
-"""The head: proposed volatilities at the knots become slopes in the star order.
+"""The operator's knots, and within what its slopes lie.
 
-A proposal ``g`` is the logarithm of slope over ``σ√T``, one number per knot and maturity. Slopes
-are the running maximum of ``σ√T e^g`` along maturities: the least star-ordered slopes above the
-proposal, increments nonnegative. Being a maximum, it moves by no more than the largest move of the
-proposal, in logarithms, knot by knot: it adds nothing to the Lipschitz constant.
+``g`` is the logarithm of slope over ``σ√T``, one number per knot and maturity. While the prior
+looks for the transport of its smile, slopes are the running maximum of ``σ√T e^g`` along maturities
+(:func:`slopes`); what the operator proposes is ordered by :func:`.law.proposal.decode`.
 """
 
 from __future__ import annotations

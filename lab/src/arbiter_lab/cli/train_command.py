@@ -122,7 +122,7 @@ def _require_device(device: str) -> None:
 def _read_settings(
     out: Path, file: Path | str | None, resume: bool, changes: dict[str, Any]
 ) -> Settings:
-    """From the file or recipe, else from a run that is resumed, else the defaults; then options."""
+    """From the file or recipe, else a run that is resumed, else the operator's; then options."""
     from arbiter_lab.training.run_folder import read_settings
     from arbiter_lab.training.settings import Settings
 
@@ -132,6 +132,8 @@ def _read_settings(
         chosen = Settings.read(file)
     elif resume:
         chosen = read_settings(out)
+    elif changes["model"] in (None, "law") and changes["route"] is None:
+        chosen = Settings.recipe("operator")
     else:
         chosen = Settings()
     return replace(chosen, **{name: value for name, value in changes.items() if value is not None})

@@ -164,7 +164,8 @@ def summarise_chains(rows: Sequence[Row]) -> Row:
     """Return means over chains by method, and paired differences of the errors in basis points.
 
     Args:
-        rows: Of :func:`evaluate_chains`; chains that a method has no error on count for none.
+        rows: Of :func:`evaluate_chains`; chains that a method has no error on count for none, and
+            so do same-day expiries.
     """
     names = list(dict.fromkeys(row["method"] for row in rows if "method" in row))
     errors: dict[str, dict[str, float]] = {name: {} for name in names}
@@ -176,11 +177,13 @@ def summarise_chains(rows: Sequence[Row]) -> Row:
     if not known:
         return {"methods": {}, "paired": []}
     each = {name: [errors[name][chain] for chain in known] for name in names}
+    own = {
+        name: [r for r in rows if r.get("method") == name and r["chain"] in known] for name in names
+    }
+    some = [{r["chain"] for r in part if _has_same_day(r)} for part in own.values()]
+    days = set.intersection(*some)
     return {
-        "methods": {
-            name: _mean_scores([r for r in rows if r.get("method") == name and r["chain"] in known])
-            for name in names
-        },
+        "methods": {name: _mean_scores(part, days) for name, part in own.items()},
         "paired": [
             {"method": name, "against": other} | compare_pair(each[name], each[other], known)
             for name, other in reference_pairs(names)
@@ -188,8 +191,12 @@ def summarise_chains(rows: Sequence[Row]) -> Row:
     }
 
 
-def _mean_scores(rows: Sequence[Row]) -> Row:
-    days = [row["same_day"] for row in rows if row["same_day"] is not None]
+def _has_same_day(row: Row) -> bool:
+    return row["same_day"] is not None and row["same_day"]["iv_rmse_bp"] is not None
+
+
+def _mean_scores(rows: Sequence[Row], same_day: set[str]) -> Row:
+    days = [row["same_day"] for row in rows if row["chain"] in same_day]
     means = ("iv_rmse_bp", "inside_bid_ask", "median_half_spreads")
     judged = [row["inside_domain"] for row in rows if row["inside_domain"] is not None]
     return {
@@ -198,11 +205,9 @@ def _mean_scores(rows: Sequence[Row]) -> Row:
         "alarms": judged.count(False) if judged else None,
         "same_day": {
             "chains": len(days),
-            **{f"mean_{name}": _mean([day[name] for day in days]) for name in means},
+            **{
+                f"mean_{name}": float(np.mean([day[name] for day in days])) if days else None
+                for name in means
+            },
         },
     }
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    some = [value for value in values if value is not None]
-    return float(np.mean(some)) if some else None

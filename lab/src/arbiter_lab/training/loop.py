@@ -376,8 +376,8 @@ def _add_ledger_row(out: Path, leg: TrainingLeg, loop: TrainingLoop) -> None:
     settings, metrics = leg.settings, leg.metrics
     counters = {name: metrics[name] for name in COLUMNS if metrics.get(name) is not None}
     ledger = Ledger(out)
-    baseline = settings.model != "operator"
-    what = settings.model if baseline else settings.ablation or settings.route
+    first = settings.model == "operator"
+    what = (settings.ablation or settings.route) if first else settings.model
     name = f"{what}-{settings.seed}-{leg.step:07d}"
     # the same steps done anew, after a restored checkpoint, are another row
     again = sum(str(row["run"]).startswith(name) for row in ledger.runs())
@@ -390,7 +390,7 @@ def _add_ledger_row(out: Path, leg: TrainingLeg, loop: TrainingLoop) -> None:
             data_hash=leg.data_hash,
             ended=leg.ended,
             steps=leg.step,
-            route="regression" if baseline else settings.route,
+            route=settings.route if settings.design is None else "regression",
             journal=digest_journal(out / JOURNAL_FILE),
             counters=counters,
             metrics={name: value for name, value in metrics.items() if name not in counters},

@@ -163,7 +163,17 @@ class Settings:
         self._check_layouts()
 
     def _check_model(self) -> None:
-        if self.model in ("operator", "law"):
+        if self.model == "law":
+            self._check_law()
+            return
+        own = {"law": LawConfig(), "variant": Variant(), "duals": DUALS[0], "priced": PRICED[0]}
+        for name, default in own.items():
+            if getattr(self, name) != default:
+                raise ValueError(
+                    f"{name!r} is of the law network, and model is {self.model!r}: leave it out, "
+                    "or train model 'law'"
+                )
+        if self.model == "operator":
             return
         if self.route != "saddle" or self.ablation:
             asked = f"ablation {self.ablation!r}" if self.ablation else f"route {self.route!r}"
@@ -172,6 +182,17 @@ class Settings:
                 "model 'operator'"
             )
         _ = self.design  # refuses what has no plain readout
+
+    def _check_law(self) -> None:
+        """Refuse what the law network would leave aside without a word."""
+        if self.ablation in ("", *LAW_ABLATIONS) and self.route == "saddle":
+            return
+        other = self.route == "saddle"
+        asked = f"ablation {self.ablation!r}" if other else f"route {self.route!r}"
+        raise ValueError(
+            f"{asked} is of the first design, and model is 'law': leave it out, or train model "
+            "'operator'"
+        )
 
     @property
     def design(self) -> Design | None:

@@ -40,8 +40,8 @@ class Answer(NamedTuple):
     Attributes:
         slopes: ``(B, L, n)`` nondecreasing along L.
         total: ``(B, L)`` logarithm of the reference total volatility ``σ√T``.
-        moved: ``(B,)`` by how many standard errors of the prior the whole change would have moved
-            the log-slopes, in root mean square.
+        moved: ``(B,)`` the whole change of log-slopes over the prior's standard errors of
+            log-volatility, in root mean square.
         missed: ``(B,)`` median miss of the mids by the prior alone, in half-spreads.
         share: ``(B,)`` of the change that is made.
         doubt: ``(B, L, P)`` logarithm of the prior's standard error of log-volatility.
@@ -73,7 +73,7 @@ def answer(network: LawNetwork, quotes: QuoteRows, limits: Limits | None = None)
         found = network(task)
         moved = measure_move(found, task)
         missed = measure_misses(found, task)
-        farthest = np.maximum(moved / limits.moved, missed / limits.missed)
+        farthest = np.maximum(_over(moved, limits.moved), _over(missed, limits.missed))
         share = np.clip(2.0 - farthest, 0.0, 1.0)
         first, last = found.laws[0], found.law
         part = share[:, None, None]
@@ -105,3 +105,8 @@ def measure_misses(found: Proposal, task: LawTask) -> Array:
 def _median(values: Array) -> float:
     ordered, count = np.sort(values), values.size  # at a fifth of what np.median takes
     return float(0.5 * (ordered[(count - 1) // 2] + ordered[count // 2]))
+
+
+def _over(size: Array, limit: float) -> Array:
+    """Sizes over a limit; what is nothing is within any limit, one of zero included."""
+    return size / max(limit, np.finfo(np.float64).tiny)

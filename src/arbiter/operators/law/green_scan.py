@@ -7,10 +7,11 @@ low-rank part of bounded norm, so that ``‖R_ℓ‖ ≤ 1/(1 + Δ_ℓ μ)`` wha
 condition on the spectral radius does not give that (docs/errata.md). ``‖B_ℓ‖ ≤ b Δ_ℓ`` with b such
 that the Green sum ``Σ_s ‖R_ℓ⋯R_{s+1} B_s‖`` is at most ‖W‖, W the input map. Steps are log-maturity
 times a learned factor, and approach a longest one; inputs are gated. Both depend on where the
-quotes are and how good, not on what they say: for given strikes the scan is linear.
+quotes are, how good, and on the prior: for a given prior the scan is linear.
 
-Spec-Guard shortens a step to ``ρ(A) Δ ≤ 1 − ε``. Here a scan is walked in the eigenvectors of its
-generator: one multiplication per maturity and state. Ways back go from long to short maturities.
+Spec-Guard shortens a step to ``ρ(A) Δ ≤ 1 − ε``; no step needs it, since the longest one times the
+largest radius is below. Here a scan is walked in the eigenvectors of its generator: one
+multiplication per maturity and state. Ways back go from long to short maturities.
 
 Shapes: B chains of L slices, D directions, m states.
 """

@@ -2,9 +2,10 @@
 
 For given strikes, maturities, relative spreads and prior: if every misfit (what a mid is off in
 log-volatility under the prior's law) moves by at most ε, every proposed log-slope moves by at most
-L·ε, and so does every log-slope of the surface, since isotonic regression adds nothing, where the
-whole change is made (a share of one: :mod:`arbiter.operators.law.answer`). Both sides are in sup
-norm. How the prior itself follows the quotes is not part of it.
+L·ε, and so does every log-slope of the surface, since isotonic regression adds nothing. Both sides
+are in sup norm. Two things are not part of it: how the prior itself follows the quotes, and how the
+share of the change that is made follows the misfits where it lies between one and none
+(:mod:`arbiter.operators.law.answer`).
 
 :func:`constant` holds for every such geometry. It composes
 

@@ -1,6 +1,7 @@
 """The network: looks that read a law's misfits, scan them and write a change.
 
-Two streams. *Geometry* says where quotes are and how good; an ordinary network of it selects.
+Two streams. *Geometry* says where quotes are, how good, and what the prior is; an ordinary network
+of it selects.
 *Values* go through aligned maps, activations of slope at most one and the scans alone. What a look
 writes is shrunk to the prior where the prior knows better.
 

@@ -82,9 +82,8 @@ def misfit(mid: Array, price: Array, vega: Array, largest: float) -> Array:
         vega: Of the law, per unit of log-volatility.
         largest: Size at which it is cut.
     """
-    told = vega > MIN_READ_VEGA
-    off = np.where(told, mid - price, 0.0) / np.where(told, vega, 1.0)
-    return np.clip(off, -largest, largest)
+    told = np.clip(vega / MIN_READ_VEGA - 1.0, 0.0, 1.0)  # a step would be a jump in the quotes
+    return np.clip(told * (mid - price) / np.maximum(vega, MIN_READ_VEGA), -largest, largest)
 
 
 def law_vega(k: Array, x: Array, total: Array) -> Array:

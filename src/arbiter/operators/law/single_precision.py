@@ -1,4 +1,4 @@
-"""Functions of arrays in single precision, where a network needs no more digits.
+"""The exponential in single precision, where a network needs no more digits.
 
 Every constant has to be of that precision, or all becomes double.
 """

@@ -1,10 +1,8 @@
-"""From a network as it is trained to the operator that users call, and back."""
+"""From a network as it is trained to the operator that users call."""
 
 from __future__ import annotations
 
 from typing import Any
-
-import torch
 
 from arbiter.operators.pretrained import Operator
 from arbiter_lab.differentiable.operators.checkpoint import to_arrays
@@ -14,12 +12,3 @@ from arbiter_lab.differentiable.operators.law.network import LawNetwork
 def make_operator(network: LawNetwork, info: dict[str, Any], source: str = "memory") -> Operator:
     """The operator of a network's weights."""
     return Operator(to_arrays(network.state_dict()), network.config, info, source)
-
-
-def build_network(operator: Operator) -> LawNetwork:
-    """The network of an operator, without gradients."""
-    with torch.random.fork_rng(devices=[]):  # first weights are drawn, and not needed
-        network = LawNetwork(operator.config)
-    weights = {name: torch.from_numpy(weight.copy()) for name, weight in operator.weights.items()}
-    network.load_state_dict(weights)
-    return network.eval().requires_grad_(False)

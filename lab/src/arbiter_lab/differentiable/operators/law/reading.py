@@ -59,8 +59,9 @@ def misfit(mid: Tensor, price: Tensor, vega: Tensor, quoted: Tensor, largest: fl
         quoted: ``(B, L, S)``.
         largest: Size at which it is cut.
     """
-    told = quoted & (vega > MIN_READ_VEGA)
-    off = torch.where(told, mid - price, 0.0) / torch.where(told, vega, 1.0)
+    vega = torch.where(quoted, vega, 0.0)
+    told = (vega / MIN_READ_VEGA - 1.0).clamp(0.0, 1.0)  # a step would be a jump in the quotes
+    off = told * torch.where(quoted, mid - price, 0.0) / vega.clamp(min=MIN_READ_VEGA)
     return off.clamp(-largest, largest)
 
 
