@@ -187,12 +187,8 @@ class Settings:
         """Refuse what the law network would leave aside without a word."""
         if self.ablation in ("", *LAW_ABLATIONS) and self.route == "saddle":
             return
-        other = self.route == "saddle"
-        asked = f"ablation {self.ablation!r}" if other else f"route {self.route!r}"
-        raise ValueError(
-            f"{asked} is of the first design, and model is 'law': leave it out, or train model "
-            "'operator'"
-        )
+        asked = f"ablation {self.ablation!r}, route {self.route!r}"
+        raise ValueError(f"{asked}: of the first design, and model is 'law': leave it out")
 
     @property
     def design(self) -> Design | None:
