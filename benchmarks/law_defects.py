@@ -20,7 +20,12 @@ import torch
 
 from arbiter.operators.law.answer import answer
 from arbiter.operators.law.network import LawNetwork
-from arbiter.operators.law.proposal import martingale_defect, price_law, prior_law
+from arbiter.operators.law.proposal import (
+    integrate_laws,
+    martingale_defect,
+    price_law,
+    prior_law,
+)
 from arbiter.operators.pretrained import Operator
 from arbiter.operators.quote_rows import QuoteRows, lay_quotes
 from arbiter.pricing import black
@@ -45,14 +50,16 @@ def measure(network: LawNetwork, chains: Sequence[Quotes]) -> dict[str, float]:
     for number, quotes in enumerate(chains):
         rows = lay_quotes([quotes.in_clock_time()])
         found = answer(network, rows)
-        priced = price_law(found.law, found.total, rows.row, rows.k)
+        slices = integrate_laws(found.law.log_ratio, found.total)
+        priced = price_law(found.law, slices, rows.row, rows.k)
         squares.append(martingale_defect(priced.log_mean, found.total).ravel() ** 2)
         law = Law(*(torch.from_numpy(part) for part in found.law))
         listed = torch.from_numpy(rows.listed)
         mass, moneyness = discretised(law, torch.from_numpy(found.total))
         passed.append(martingale_test(mass, moneyness, listed, seed=number).passed)
         ratio = np.log(found.slopes) - found.total[..., None]
-        surface = price_law(prior_law(ratio, found.total), found.total, rows.row, rows.k)
+        slices = integrate_laws(ratio, found.total)
+        surface = price_law(prior_law(ratio, slices), slices, rows.row, rows.k)
         off = volatilities(priced.price, rows) - volatilities(surface.price, rows)
         apart.append(1e4 * np.nanmedian(np.abs(off)))
     return {

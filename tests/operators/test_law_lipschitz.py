@@ -14,7 +14,7 @@ from arbiter.operators.law import lipschitz
 from arbiter.operators.law.config import MIN_READ_VEGA, LawConfig
 from arbiter.operators.law.lipschitz import constant
 from arbiter.operators.law.network import LawNetwork, LawTask
-from arbiter.operators.law.proposal import decode, price_law, prior_law
+from arbiter.operators.law.proposal import decode, integrate_laws, price_law, prior_law
 from arbiter.operators.law.reading import law_vega, misfit
 from arbiter.operators.law.weights import Weights, describe_weights
 from arbiter.operators.prior.gaussian_process import kriged
@@ -57,7 +57,8 @@ def largest_gain(weights: Weights, pairs: int) -> float:
     network = LawNetwork(weights, CONFIG)
     chain = scaled(lay_quotes([ab.example_chain().quotes().in_clock_time()]))
     rows, (prior, _) = chain.quotes, kriged(chain, network.places)
-    seen = price_law(prior_law(prior.start, chain.total), chain.total, rows.row, rows.k)
+    slices = integrate_laws(prior.start, chain.total)
+    seen = price_law(prior_law(prior.start, slices), slices, rows.row, rows.k)
     vega = law_vega(rows.k, seen.x, chain.total.ravel()[rows.row])
 
     def log_slopes(misfits: Array) -> Array:

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from arbiter.conventions import Array
-from arbiter.operators.law.proposal import Law, decode, martingale_defect, price_law, prior_law
+from arbiter.operators.law.proposal import (
+    Law,
+    decode,
+    integrate_laws,
+    martingale_defect,
+    price_law,
+    prior_law,
+)
 from arbiter.operators.slope_head import KNOTS
 from arbiter.pricing.transport import Transport
 from counts import count
@@ -49,7 +56,8 @@ def test_prices_are_integrals_over_the_density(seed: int) -> None:
     law, total = random_law(seed)
     k = DEVIATIONS * np.exp(total)[0][:, None]
     row = np.repeat(np.arange(len(k)), DEVIATIONS.size)
-    price = price_law(law, total, row, k.ravel()).price.reshape(k.shape)
+    slices = integrate_laws(law.log_ratio, total)
+    price = price_law(law, slices, row, k.ravel()).price.reshape(k.shape)
     moved = Law(law.log_ratio, law.shift + 1e-6)  # the control: another law's prices
     for at, strikes in enumerate(k):
         np.testing.assert_allclose(
@@ -60,11 +68,12 @@ def test_prices_are_integrals_over_the_density(seed: int) -> None:
 
 def test_the_prior_has_mean_one_and_a_shift_is_its_defect() -> None:
     law, total = random_law(7)
-    own = prior_law(law.log_ratio, total)
+    slices = integrate_laws(law.log_ratio, total)
+    own = prior_law(law.log_ratio, slices)
     k, row = np.zeros(total.size), np.arange(total.size)
-    assert np.abs(price_law(own, total, row, k).log_mean).max() < 1e-12
+    assert np.abs(price_law(own, slices, row, k).log_mean).max() < 1e-12
     off = Law(own.log_ratio, own.shift + 1e-3 * np.exp(total))
-    defect = martingale_defect(price_law(off, total, row, k).log_mean, total)
+    defect = martingale_defect(price_law(off, slices, row, k).log_mean, total)
     np.testing.assert_allclose(defect, 1e-3, rtol=1e-3)
 
 

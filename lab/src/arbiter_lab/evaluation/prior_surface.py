@@ -11,7 +11,7 @@ import numpy as np
 from arbiter.inputs import freeze_array
 from arbiter.operators import slope_head
 from arbiter.operators.law.config import LawConfig
-from arbiter.operators.law.proposal import decode, prior_law
+from arbiter.operators.law.proposal import Law, decode
 from arbiter.operators.operator_surface import put_on_clock
 from arbiter.operators.prior.gaussian_process import kriged
 from arbiter.operators.prior.reference_volatility import scaled
@@ -33,7 +33,7 @@ def prior_surface(quotes: Quotes) -> Surface:
     with np.errstate(all="ignore"):  # quotes without a level have no numbers, and are refused
         chain = scaled(lay_quotes([moved]))
         start = kriged(chain, LawConfig().places())[0].start
-        law = prior_law(start, chain.total)
+        law = Law(start, np.zeros(chain.total.shape))  # the decoder leaves the shift out
         slopes = decode(law, chain.total, chain.quotes.listed)
     if not np.isfinite(slopes).all():
         raise ValueError(f"{quotes!r}: the quotes do not tell a level of volatility")
