@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import save_file
@@ -211,7 +211,7 @@ def _record(
     learn: Callable[..., None],
     example: Sequence[Tensor],
     stream: torch.cuda.Stream,
-    pool: tuple[int, int] | None,
+    pool: Any,
 ) -> Callable[..., None]:
     """A recording on a stream of its own: cuBLAS has one workspace a stream, and two recordings of
     one stream that run at once overwrite each other's sums."""

@@ -78,7 +78,10 @@ def test_one_flag_ablates(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--ablate", "everything"], "ablation 'everything': give one of gate_off"),
+        (
+            ["--ablate", "everything"],
+            "ablation 'everything' of model 'operator': give one of gate_off",
+        ),
         (["--route", "flow"], "route = 'flow': give one of saddle, mfm"),
         (["--steps", "0"], "steps = 0 must be a whole number"),
         (["--seconds", "-1"], "--seconds -1.0 must be positive"),

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from arbiter_lab.differentiable.operators.law.green_scan import Path
 from arbiter_lab.differentiable.operators.network.green_scan import (
     EPSILON,
     MU,
     Generator,
     GreenScan,
     Guarded,
-    Path,
     scan_together,
 )
 from arbiter_lab.differentiable.operators.quote_tensors import Ragged
