@@ -80,7 +80,7 @@ def test_one_flag_ablates(
     [
         (
             ["--ablate", "everything"],
-            "ablation 'everything' of model 'operator': give one of gate_off",
+            "ablation 'everything' of model 'operator': give",
         ),
         (["--route", "flow"], "route = 'flow': give one of saddle, mfm"),
         (["--steps", "0"], "steps = 0 must be a whole number"),
