@@ -50,7 +50,7 @@ def end_to_end(network: LawNetwork, rows: QuoteRows) -> Respond:
 def at_fixed_prior(network: LawNetwork, rows: QuoteRows) -> Respond:
     """Log-slopes of a chain whose misfits are moved, the prior held."""
     chain = scaled(rows)
-    prior, _ = kriged(chain, network.places)
+    prior = kriged(chain, network.places)
     slices = integrate_laws(prior.start, chain.total)
     seen = price_law(prior_law(prior.start, slices), slices, rows.row, rows.k)
     vega = law_vega(rows.k, seen.x, chain.total.ravel()[rows.row])

@@ -56,7 +56,7 @@ def largest_gain(weights: Weights, pairs: int) -> float:
     """Over random pairs of misfits of the example chain, at its own prior."""
     network = LawNetwork(weights, CONFIG)
     chain = scaled(lay_quotes([ab.example_chain().quotes().in_clock_time()]))
-    rows, (prior, _) = chain.quotes, kriged(chain, network.places)
+    rows, prior = chain.quotes, kriged(chain, network.places)
     slices = integrate_laws(prior.start, chain.total)
     seen = price_law(prior_law(prior.start, slices), slices, rows.row, rows.k)
     vega = law_vega(rows.k, seen.x, chain.total.ravel()[rows.row])

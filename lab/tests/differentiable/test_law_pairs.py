@@ -52,7 +52,7 @@ class Task(NamedTuple):
 def make_task(seed: int, config: LawConfig) -> Task:
     quotes = sparse_chain(seed)
     ours, theirs = scaled_sides(seed)
-    prior, _ = kriged(ours, config.places())
+    prior = kriged(ours, config.places())
     mid = torch_black.otm(quotes.k, quotes.iv * torch.sqrt(quotes.T)[..., None])
     same = TorchKriged(*(torch.from_numpy(part) for part in prior))
     return Task(

@@ -83,7 +83,7 @@ def kriging(calm: float) -> Callable[[int, float], Sides]:
     def compute(seed: int, shift: float) -> Sides:
         ours, theirs = scaled_sides(seed, shift, calm)
         return (
-            list(gaussian_process.kriged(ours, PLACE)[0]),
+            list(gaussian_process.kriged(ours, PLACE)),
             list(torch_process.kriged(theirs, torch.from_numpy(PLACE))),
         )
 

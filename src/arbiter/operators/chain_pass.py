@@ -55,7 +55,7 @@ class ChainPass(NamedTuple):
         residuals: ``(m,)`` model less mid, in half-spreads.
         traits: Of the domain check.
         share: Part of the network's change that is in the slopes.
-        doubt: ``(L, H)`` logarithms of the prior's standard errors at the heads; None without one.
+        doubt: ``(L, H)`` logarithms of the prior's standard errors where it is told.
         seconds: Wall time of the pass, this chain's share.
     """
 
@@ -65,7 +65,7 @@ class ChainPass(NamedTuple):
     residuals: Array
     traits: dict[str, float]
     share: float
-    doubt: Array | None
+    doubt: Array
     seconds: float
 
 
@@ -113,7 +113,7 @@ def build_surface(found: ChainPass, network: KnownNetwork) -> OperatorSurface:
     for sentence in warnings:
         logger.warning(sentence)
     errors = None
-    if network.errors is not None and found.doubt is not None:
+    if network.errors is not None:
         log_error = network.errors.apply(found.doubt, traits["moved"])
         errors = HeadErrors(network.place, freeze_array(log_error))
     return OperatorSurface(

@@ -19,11 +19,9 @@ MAX_PROPOSED_LOG_RATIO = (
 MIN_SLOPE, MAX_SLOPE = 2e-6, 19.0  # slopes that a surface accepts, with room
 
 
-def bounded(g: Array, start: Array | None) -> Array:
+def bounded(g: Array, start: Array) -> Array:
     """Proposals within what is usual, or where a start is beyond that, within the start."""
     low, high = -MAX_PROPOSED_LOG_RATIO, MAX_PROPOSED_LOG_RATIO
-    if start is None:
-        return np.clip(g, low, high)
     return np.clip(g, np.minimum(start, low), np.maximum(start, high))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from arbiter.inputs import freeze_array
 from arbiter.operators import slope_head
+from arbiter.operators.chain_pass import plain_surface
 from arbiter.operators.law.config import LawConfig
 from arbiter.operators.law.proposal import Law, decode
 from arbiter.operators.operator_surface import put_on_clock
@@ -32,12 +33,10 @@ def prior_surface(quotes: Quotes) -> Surface:
     moved = quotes.in_clock_time()
     with np.errstate(all="ignore"):  # quotes without a level have no numbers, and are refused
         chain = scaled(lay_quotes([moved]))
-        start = kriged(chain, LawConfig().places())[0].start
+        start = kriged(chain, LawConfig().places()).start
         law = Law(start, np.zeros(chain.total.shape))  # the decoder leaves the shift out
         slopes = decode(law, chain.total, chain.quotes.listed)
     if not np.isfinite(slopes).all():
         raise ValueError(f"{quotes!r}: the quotes do not tell a level of volatility")
     knots = freeze_array(np.array(slope_head.KNOTS))
-    ones = freeze_array(np.ones((1, moved.maturities.size)))
-    surface = Surface(knots, moved.maturities, freeze_array(slopes), ones, moved.curve)
-    return put_on_clock(surface, quotes)
+    return put_on_clock(plain_surface(knots, moved, slopes[0]), quotes)

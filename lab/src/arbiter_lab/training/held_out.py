@@ -35,10 +35,8 @@ from arbiter_lab.training.martingale_test import MartingaleTest, martingale_test
 from arbiter_lab.training.objective import make_task, scale_strikes
 from arbiter_lab.training.settings import Settings
 
-_BATCH_SIZE_DIVISOR, _MIN_SURFACES = (
-    4,
-    64,
-)  # surfaces of a held-out batch: a quarter of a training batch's, but some
+_BATCH_SIZE_DIVISOR = 4  # surfaces of a held-out batch: a quarter of a training batch's
+_MIN_SURFACES = 64  # but some
 _GREEN_KERNEL_SURFACES = (
     1  # surfaces of each whose Green kernels are written out: L² matrices for every scan
 )
@@ -61,6 +59,41 @@ class Exams(Protocol):
         ...
 
 
+class HeldOutDraws:
+    """One held-out batch of each kind, the same at every measurement, and a lesson.
+
+    Args:
+        settings: Kinds of batches and seed.
+        laws: Held-out laws.
+        prepare: Maps a batch to the lesson of a route.
+        divisor: Of a training batch's surfaces, for those of a held-out one.
+
+    Attributes:
+        batches: One of each kind.
+        kind: That comes most often.
+        lesson: A whole batch of it, on which the duality gap is measured.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        laws: Laws,
+        prepare: Callable[[Batch, Laws], Lesson],
+        divisor: int,
+    ) -> None:
+        def draw(number: int, kind: int, least: int) -> Batch:
+            layout, size = settings.layout(kind)
+            count = min(size, max(least, size // divisor))
+            key = (settings.held_out_seed, HELD_OUT_STREAM, number)
+            return draw_batch(laws, layout, make_generator(laws.iv.device, *key), count)
+
+        kinds = range(len(settings.layouts))
+        self.batches = [draw(kind, kind, _MIN_SURFACES) for kind in kinds]
+        self.kind = max(range(len(settings.mix)), key=lambda i: settings.mix[i])
+        whole = settings.layout(self.kind)[1]
+        self.lesson = prepare(draw(len(kinds), self.kind, whole), laws)
+
+
 class HeldOutBatch(NamedTuple):
     """One held-out batch with its oracle slopes and velocity targets."""
 
@@ -70,8 +103,8 @@ class HeldOutBatch(NamedTuple):
     velocity: VelocityTargets
 
 
-class HeldOut:
-    """One held-out batch of each kind, the same at every measurement.
+class HeldOut(HeldOutDraws):
+    """One held-out batch of each kind, with what the first design is measured by.
 
     Args:
         settings: Kinds of batches and seed.
@@ -82,26 +115,13 @@ class HeldOut:
     def __init__(
         self, settings: Settings, laws: Laws, prepare: Callable[[Batch, Laws], Lesson]
     ) -> None:
+        super().__init__(settings, laws, prepare, _BATCH_SIZE_DIVISOR)
         self.settings = settings
         self.exams = []
-        device = laws.iv.device
-        for kind in range(len(settings.layouts)):
-            layout, size = settings.layout(kind)
-            count = min(size, max(_MIN_SURFACES, size // _BATCH_SIZE_DIVISOR))
-            generator = make_generator(device, settings.held_out_seed, HELD_OUT_STREAM, kind)
-            batch = draw_batch(laws, layout, generator, count)
-            chain = make_task(batch, laws).chain
-            slopes = oracle_slopes(laws, batch)
-            self.exams.append(
-                HeldOutBatch(batch, chain, slopes, compute_velocity_targets(slopes, chain))
-            )
-        # the duality gap is measured on one whole batch of the kind that comes most often
-        self.kind = max(range(len(settings.mix)), key=lambda i: settings.mix[i])
-        layout, size = settings.layout(self.kind)
-        generator = make_generator(
-            device, settings.held_out_seed, HELD_OUT_STREAM, len(settings.layouts)
-        )
-        self.lesson = prepare(draw_batch(laws, layout, generator, size), laws)
+        for batch in self.batches:
+            chain, slopes = make_task(batch, laws).chain, oracle_slopes(laws, batch)
+            velocity = compute_velocity_targets(slopes, chain)
+            self.exams.append(HeldOutBatch(batch, chain, slopes, velocity))
 
     @torch.no_grad()
     def measure(self, network: Network | Readout) -> dict[str, float]:

@@ -20,16 +20,17 @@ from arbiter_lab.differentiable.operators.law.proposal import (
 )
 from arbiter_lab.differentiable.pricing import black, normal
 from arbiter_lab.differentiable.pricing.transport import Transport
-from arbiter_lab.training.batch_stream import HELD_OUT_STREAM, Lesson, make_generator
-from arbiter_lab.training.batches import Batch, draw_batch
+from arbiter_lab.training.batch_stream import Lesson
+from arbiter_lab.training.batches import Batch
 from arbiter_lab.training.graph_capture import RecordedFunction
+from arbiter_lab.training.held_out import HeldOutDraws
 from arbiter_lab.training.law_pool import Laws
 from arbiter_lab.training.law_route import LawLesson, LawRoute, make_law_lesson
 from arbiter_lab.training.learner import Learner, LearnerStep
 from arbiter_lab.training.martingale_test import MartingaleTest, martingale_test
 from arbiter_lab.training.settings import Settings
 
-_BATCH_SIZE_DIVISOR, _MIN_SURFACES = 2, 64  # a held-out batch is half a training batch, but some
+_BATCH_SIZE_DIVISOR = 2  # a held-out batch is half a training batch
 _TEST_POINTS, _TEST_REACH = 801, 8.0  # of a law, for the martingale test
 
 
@@ -56,18 +57,14 @@ class LawTrainer(Learner[LawNetwork]):
 
     def journal_row(self, seen: LearnerStep) -> dict[str, float | Tensor | None]:
         """Return the journal's columns of a step, tensors among them."""
-        defects = {name: defect.amax() for name, defect in seen.step.defects.items()}
+        # signed: below zero where a tolerance is kept to
+        row = super().journal_row(seen)
+        row |= {name: defect.amax() for name, defect in seen.step.defects.items()}
         guards = ("spec_guard_hits", "projection_distance", "max_rho_dt")
-        return {
-            "loss": seen.step.value,
-            "fit": seen.fit,
-            **defects,
-            "dual_residual": seen.step.dual_residual,
-            "gradient_norm": seen.step.gradient_norm,
-            "lr": self.optimiser.lr,
-            "dual_lr": self.optimiser.ramped_dual_lr,
-            **dict(zip(guards, seen.guards.unbind(), strict=True)),
-        }
+        return row | dict(zip(guards, seen.guards.unbind(), strict=True))
+
+    def _describe_lesson(self, _: Lesson) -> dict[str, Tensor]:
+        return {}
 
     def _guard_statistics(self) -> Tensor:
         last = [scan.last for scan in self._scans if scan.last is not None]
@@ -87,8 +84,8 @@ class LawExam(NamedTuple):
     lesson: LawLesson
 
 
-class LawHeldOut:
-    """One held-out batch of each kind, the same at every measurement.
+class LawHeldOut(HeldOutDraws):
+    """One held-out batch of each kind, with what the law network is measured by.
 
     Args:
         settings: Kinds of batches and seed.
@@ -99,20 +96,10 @@ class LawHeldOut:
     def __init__(
         self, settings: Settings, laws: Laws, prepare: Callable[[Batch, Laws], Lesson]
     ) -> None:
-        device, self.exams = laws.iv.device, []
-        for kind in range(len(settings.layouts)):
-            layout, size = settings.layout(kind)
-            count = min(size, max(_MIN_SURFACES, size // _BATCH_SIZE_DIVISOR))
-            generator = make_generator(device, settings.held_out_seed, HELD_OUT_STREAM, kind)
-            batch = draw_batch(laws, layout, generator, count)
-            self.exams.append(LawExam(batch, make_law_lesson(batch, settings.law)))
-        # the duality gap is measured on one whole batch of the kind that comes most often
-        self.kind = max(range(len(settings.mix)), key=lambda i: settings.mix[i])
-        layout, size = settings.layout(self.kind)
-        generator = make_generator(
-            device, settings.held_out_seed, HELD_OUT_STREAM, len(settings.layouts)
-        )
-        self.lesson = prepare(draw_batch(laws, layout, generator, size), laws)
+        super().__init__(settings, laws, prepare, _BATCH_SIZE_DIVISOR)
+        self.exams = [
+            LawExam(batch, make_law_lesson(batch, settings.law)) for batch in self.batches
+        ]
 
     @torch.no_grad()
     def measure(self, network: LawNetwork | None) -> dict[str, float]:

@@ -124,8 +124,6 @@ class Learner(Generic[N]):
 
     def journal_row(self, seen: LearnerStep) -> dict[str, float | Tensor | None]:
         """Return the journal's columns of a step, tensors among them."""
-        listed = lesson_chain(seen.lesson).quoted.any(-1)
-        share = coverage(lesson_chain(seen.lesson))
         defects = {name: defect.abs().amax() for name, defect in seen.step.defects.items()}
         return {
             "loss": seen.step.value,
@@ -135,6 +133,14 @@ class Learner(Generic[N]):
             "gradient_norm": seen.step.gradient_norm,
             "lr": self.optimiser.lr,
             "dual_lr": self.optimiser.ramped_dual_lr,
+            **self._describe_lesson(seen.lesson),
+        }
+
+    def _describe_lesson(self, lesson: Lesson) -> dict[str, Tensor]:
+        """Return the journal's columns of the quotes of a lesson."""
+        chain = lesson_chain(lesson)
+        listed, share = chain.quoted.any(-1), coverage(chain)
+        return {
             "coverage_min": torch.where(listed, share, 1.0).amin(),
             "coverage_mean": (share * listed).sum() / listed.sum().clamp(min=1),
         }

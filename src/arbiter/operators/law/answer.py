@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from arbiter.conventions import Array
+from arbiter.operators.domain import VOLATILITY_SOFTENING
 from arbiter.operators.law.config import HALF_SETTLED_ERROR, ORDER_WIDTH
 from arbiter.operators.law.network import LawNetwork, LawTask, Proposal
 from arbiter.operators.law.proposal import Law, decode
@@ -23,8 +24,6 @@ from arbiter.operators.prior.gaussian_process import kriged
 from arbiter.operators.prior.reference_volatility import scaled
 from arbiter.operators.quote_rows import QuoteRows
 from arbiter.operators.slope_head import KNOTS
-
-_SOFTENING = 5e-3  # of log-volatility: what may be missed however tight the spread
 
 
 class Limits(NamedTuple):
@@ -68,7 +67,7 @@ def answer(network: LawNetwork, quotes: QuoteRows, limits: Limits | None = None)
     limits = Limits() if limits is None else limits
     with np.errstate(all="ignore"):  # a chain without a level has no numbers, and is found
         chain = scaled(quotes)
-        prior, _ = kriged(chain, network.places)
+        prior = kriged(chain, network.places)
         task = LawTask.from_chain(chain, prior)
         found = network(task)
         moved = measure_move(found, task)
@@ -97,7 +96,7 @@ def measure_move(found: Proposal, task: LawTask) -> Array:
 def measure_misses(found: Proposal, task: LawTask) -> Array:
     """``(B,)`` median misses of the mids by the prior alone, in half-spreads."""
     chain = task.chain
-    size = np.abs(found.missed) / np.sqrt(np.exp(2.0 * chain.noise) + _SOFTENING**2)
+    size = np.abs(found.missed) / np.sqrt(np.exp(2.0 * chain.noise) + VOLATILITY_SOFTENING**2)
     begins = chain.quotes.ends[:: chain.total.shape[1]]
     return np.array([_median(part) for part in np.split(size, begins[1:-1])])
 

@@ -1,9 +1,8 @@
 """The network: looks that read a law's misfits, scan them and write a change.
 
 Two streams. *Geometry* says where quotes are, how good, and what the prior is; an ordinary network
-of it selects.
-*Values* go through aligned maps, activations of slope at most one and the scans alone. What a look
-writes is shrunk to the prior where the prior knows better.
+of it selects. *Values* go through aligned maps, activations of slope at most one and the scans
+alone. What a look writes is shrunk to the prior where the prior knows better.
 
 Here it only runs; :mod:`arbiter_lab.differentiable.operators.law` has the same parts with
 gradients. Maps are in single precision, the law in double.

@@ -30,7 +30,7 @@ from arbiter.operators.prior.reference_volatility import MAX_LOG_VOLATILITY_RATI
 from arbiter.operators.prior.slice_offsets import NEAR, SplineRows
 from arbiter.operators.prior.small_matrices import combine
 from arbiter.operators.prior.star_order_projection import transport
-from arbiter.operators.prior.transport_prices import PricedSmile, Smile, price_smile
+from arbiter.operators.prior.transport_prices import Smile, price_smile
 
 ZETA, CLOCK = (-3.8, 2.6), (-6.8, 0.5)  # ζ and w between which the basis lives
 STRIKES, CLOCKS = 16, 17  # splines along each
@@ -112,11 +112,11 @@ def _fill_splines(x: Array, ends: tuple[float, float], count: int, near: Near) -
         basis[2] = 2.0 / 3.0 - g * g * (1.0 - 0.5 * g)
 
 
-def kriged(chain: Scaled, place: Array) -> tuple[Kriged, PricedSmile]:
-    """The reference of chains at heads ``(H,)`` of ζ, and how its smile is priced."""
+def kriged(chain: Scaled, place: Array) -> Kriged:
+    """The reference of chains at heads ``(H,)`` of ζ."""
     smile, doubt = guess_smiles(chain, place)
     priced = price_smile(Smile(smile, doubt, place, chain.total, chain.quotes.listed))
-    return Kriged(smile, doubt, *transport(priced)), priced
+    return Kriged(smile, doubt, *transport(priced))
 
 
 def guess_smiles(chain: Scaled, place: Array) -> tuple[Array, Array]:
